@@ -1,4 +1,4 @@
-//! Rollouts: lane metrics, and the rollouts that the rollout controller may advance. An advance is committed as a
+//! Rollouts: soak status, and the rollouts that the rollout controller may advance. An advance is committed as a
 //! lane change (`release/deployment.rs`).
 
 use crate::{

@@ -61,7 +61,7 @@ impl NotificationCategory {
     /// Whether the audit log must record each notification of this category that a person opted out of, with the
     /// deciding setting.
     #[must_use]
-    pub const fn is_governance_relevant(self) -> bool {
+    pub const fn is_suppression_recorded(self) -> bool {
         match self {
             Self::Reports | Self::ConnectorHealth => false,
             Self::Executions

@@ -120,7 +120,7 @@ impl Rollouts {
                     let mut current = release_with_deployment;
                     for _ in 0..MAX_LANE_CONFLICTS {
                         expected.check(current.release.revision)?;
-                        let record = self.lane_record(scope, &current).await?;
+                        let record = self.read_soak_status(scope, &current).await?;
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         let stamp = self.context.stamp(caller);
                         match self
@@ -201,7 +201,11 @@ impl Rollouts {
         Ok(release_with_deployment)
     }
 
-    async fn lane_record(&self, scope: TenantScope, current: &ReleaseWithDeployment) -> Result<SoakStatus, Failure> {
+    async fn read_soak_status(
+        &self,
+        scope: TenantScope,
+        current: &ReleaseWithDeployment,
+    ) -> Result<SoakStatus, Failure> {
         let sample_size =
             rollout_config(&self.workloads.workload_of(scope, current.release.workload_id).await?).sample_size();
         let record = self.rollout_store.soak_status(scope, current.release.release_id, sample_size).await?;

@@ -35,8 +35,6 @@ mod key_reservations;
 #[cfg(test)]
 mod knowledge_search;
 #[cfg(test)]
-mod lane_metrics;
-#[cfg(test)]
 mod large_reads;
 #[cfg(test)]
 mod lock_order;
@@ -67,6 +65,8 @@ mod run_queue;
 mod run_round_trips_and_wal;
 #[cfg(test)]
 mod sessions;
+#[cfg(test)]
+mod soak_status;
 #[cfg(test)]
 mod use_case_list_cost;
 #[cfg(test)]

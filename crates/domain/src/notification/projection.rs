@@ -107,9 +107,9 @@ pub struct AnnouncementContext {
     pub audience: Vec<ActorRef>,
 }
 
-/// The preferences and addresses of the people whom the facts of a batch can reach.
+/// The possible receivers of a batch of facts: destinations, and people with their preferences and mailboxes.
 #[derive(Clone, Debug)]
-pub struct RecipientPreferences {
+pub struct CandidateReceivers {
     /// The preference sets that can decide about the facts of the batch, by person.
     pub sets: HashMap<ActorRef, Vec<PreferenceSet>>,
     /// The default profiles of the tenant's roles; `None` if an administrator never set any.
@@ -131,7 +131,7 @@ pub struct RecipientPreferences {
     pub mailboxes: HashSet<ActorRef>,
 }
 
-impl RecipientPreferences {
+impl CandidateReceivers {
     /// Whether a preference of the recipient, or a default of any role, turns the inbox off for a category.
     #[must_use]
     pub fn may_turn_inbox_off(&self, recipient: &ActorRef) -> bool {
@@ -243,18 +243,18 @@ pub fn project(
     fact: &NotifiableFact,
     subject: &SubjectContext,
     recipient_rights: &RecipientRights,
-    preferences: &RecipientPreferences,
+    receivers: &CandidateReceivers,
     at: Timestamp,
 ) -> Projection {
     let Some(rule) = rule_for(fact.kind, &fact.categories) else { return Projection::default() };
     let Recipients { actors, omitted } = recipients(fact, subject, &rule, recipient_rights);
     let event = event_key(fact, subject);
     let event_texts = EventTexts::from_fact(fact, subject);
-    let settings = preferences.turned_on.settings_at(preferences.switches, fact.occurred_at);
+    let settings = receivers.turned_on.settings_at(receivers.switches, fact.occurred_at);
     let mut projection = Projection { omitted_recipients: omitted, ..Projection::default() };
     for recipient in actors {
-        let layers = layers(&recipient, subject, recipient_rights, preferences);
-        let has_receiver = |channel| preferences.has_receiver((fact, subject), &recipient, settings, channel);
+        let layers = layers(&recipient, subject, recipient_rights, receivers);
+        let has_receiver = |channel| receivers.has_receiver((fact, subject), &recipient, settings, channel);
         let decide = |category| layers.decide_delivery(category, settings, has_receiver);
         let decisions = fact.categories.iter().map(|category| (*category, decide(*category)));
         let mut suppressions = Vec::new();
@@ -286,7 +286,7 @@ pub fn project(
         };
         if let Some((category, channels)) = delivered {
             let new = new_notification(category, channels);
-            projection.deliveries.extend(personal_deliveries(event, &new, (preferences, settings), at));
+            projection.deliveries.extend(personal_deliveries(event, &new, (receivers, settings), at));
             projection.notifications.push(new);
             continue;
         }
@@ -296,14 +296,14 @@ pub fn project(
             mail_without_address(event, &new_notification(*category, suppression.unreachable.clone()))
         });
         projection.deliveries.extend(unsent_mail);
-        let relevant = suppressions.into_iter().filter(|(category, _)| category.is_governance_relevant());
+        let relevant = suppressions.into_iter().filter(|(category, _)| category.is_suppression_recorded());
         projection.suppressed.extend(relevant.map(|(category, suppression)| {
             suppressed_decision(event, fact, subject, &recipient, category, suppression, at)
         }));
     }
     // An announcement is meant for its audience only, and a destination can have other readers.
     if subject.announcement.is_none() {
-        let shared = shared_deliveries(event, fact, &event_texts, &projection.notifications, &preferences.destinations);
+        let shared = shared_deliveries(event, fact, &event_texts, &projection.notifications, &receivers.destinations);
         projection.deliveries.extend(shared);
     }
     projection
@@ -397,11 +397,11 @@ fn shared_deliveries(
 fn personal_deliveries(
     event: EventKey,
     new: &NewNotification,
-    (preferences, settings): (&RecipientPreferences, NotificationSettings),
+    (receivers, settings): (&CandidateReceivers, NotificationSettings),
     at: Timestamp,
 ) -> Vec<NewDelivery> {
     let NewNotification { notification, channels, standard_channels: _ } = new;
-    let profile = preferences.profile(&notification.recipient, settings);
+    let profile = receivers.profile(&notification.recipient, settings);
     let has_chat = profile.is_some_and(|profile| profile.chat_secret_ref.is_some());
     let is_chat = |channel: &&Channel| matches!(channel, Channel::ChatA | Channel::ChatB | Channel::ChatC);
     let mailbox = channels.iter().find(|channel| **channel == Channel::Email);
@@ -413,7 +413,7 @@ fn personal_deliveries(
         let delivery_id = match &digest {
             None => event.delivery_id(&recipient, channel),
             Some(window) => {
-                let log = (preferences.tenant, preferences.generation);
+                let log = (receivers.tenant, receivers.generation);
                 digest_delivery_id(log, &recipient, channel, notification.category, window)
             }
         };
@@ -474,10 +474,10 @@ fn layers<'b>(
     recipient: &ActorRef,
     subject: &SubjectContext,
     recipient_rights: &RecipientRights,
-    preferences: &'b RecipientPreferences,
+    receivers: &'b CandidateReceivers,
 ) -> PreferenceLayers<'b> {
     let environment = subject.environment.as_deref().and_then(|name| Slug::parse(name).ok());
-    let sets = preferences.sets.get(recipient).map_or(&[][..], Vec::as_slice);
+    let sets = receivers.sets.get(recipient).map_or(&[][..], Vec::as_slice);
     let find = |scope: Option<PreferenceScope>| scope.and_then(|scope| sets.iter().find(|set| set.scope == scope));
     let workload = subject.workload_id;
     PreferenceLayers {
@@ -485,7 +485,7 @@ fn layers<'b>(
         project: find(workload.map(PreferenceScope::Project)),
         workspace: find(subject.position.workspace.map(PreferenceScope::Workspace)),
         global: find(Some(PreferenceScope::Global)),
-        profiles: preferences.profiles.as_ref(),
+        profiles: receivers.profiles.as_ref(),
         roles: recipient_rights
             .rights
             .get(recipient)

@@ -16,8 +16,7 @@ use fairway_domain::{
         ports::{FactBatch, HeldRoles, PreferenceStore, ProfileStore, ProjectionBasis, ProjectionStore},
         preference::{NotificationSettings, PreferenceSet},
         projection::{
-            NotifiableFact, Projection, RecipientPreferences, SettingsTurnedOnAt, SubjectContext, project,
-            recipients_of,
+            CandidateReceivers, NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext, project, recipients_of,
         },
         recipient::RecipientRights,
     },
@@ -164,10 +163,10 @@ impl Projector {
         if !facts.is_empty() {
             self.complete_audiences(&mut facts);
             let directory = self.directory(scope, &facts).await?;
-            let preferences = self.recipient_preferences(scope, &directory, &facts, (generation, turned_on)).await?;
-            let mut bursts = self.burst_counts(scope, &directory, &preferences, at).await?;
+            let receivers = self.candidate_receivers(scope, &directory, &facts, (generation, turned_on)).await?;
+            let mut bursts = self.burst_counts(scope, &directory, &receivers, at).await?;
             for (fact, subject) in &facts {
-                let mut projection = project(fact, subject, &directory, &preferences, at);
+                let mut projection = project(fact, subject, &directory, &receivers, at);
                 if let Some(bursts) = &mut bursts {
                     bursts.collect(&mut projection.deliveries);
                 }
@@ -289,26 +288,26 @@ impl Projector {
         &self,
         scope: TenantScope,
         directory: &RecipientRights,
-        preferences: &RecipientPreferences,
+        receivers: &CandidateReceivers,
         at: Timestamp,
     ) -> Result<Option<BurstCounts>, CommitError> {
-        let window = match preferences.switches {
+        let window = match receivers.switches {
             NotificationSettings::Enabled(Tier::Advanced) => burst::window(at),
             NotificationSettings::Enabled(Tier::Standard) | NotificationSettings::Disabled => None,
         };
         let Some(window) = window else { return Ok(None) };
         let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
         let single_counts = self.projection_store.count_recent_single_deliveries(scope, &people, window.start).await?;
-        Ok(Some(BurstCounts::new(preferences.tenant, preferences.generation, window, single_counts)))
+        Ok(Some(BurstCounts::new(receivers.tenant, receivers.generation, window, single_counts)))
     }
 
-    async fn recipient_preferences(
+    async fn candidate_receivers(
         &self,
         scope: TenantScope,
         directory: &RecipientRights,
         facts: &[(NotifiableFact, SubjectContext)],
         (generation, turned_on): (u64, SettingsTurnedOnAt),
-    ) -> Result<RecipientPreferences, CommitError> {
+    ) -> Result<CandidateReceivers, CommitError> {
         let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
         let workspaces: BTreeSet<WorkspaceId> =
             facts.iter().filter_map(|(_, subject)| subject.position.workspace).collect();
@@ -335,7 +334,7 @@ impl Projector {
             let profile = profile.into_record();
             (profile.principal, profile.settings)
         });
-        let mut preferences = RecipientPreferences {
+        let mut receivers = CandidateReceivers {
             sets,
             profiles,
             switches,
@@ -347,11 +346,11 @@ impl Projector {
             mailboxes: HashSet::new(),
         };
         let people_to_check: Vec<ActorRef> =
-            people.into_iter().filter(|person| preferences.may_turn_inbox_off(person)).collect();
+            people.into_iter().filter(|person| receivers.may_turn_inbox_off(person)).collect();
         if !people_to_check.is_empty() {
-            preferences.mailboxes = self.projection_store.people_with_mailbox(scope, &people_to_check).await?;
+            receivers.mailboxes = self.projection_store.people_with_mailbox(scope, &people_to_check).await?;
         }
-        Ok(preferences)
+        Ok(receivers)
     }
 }
 

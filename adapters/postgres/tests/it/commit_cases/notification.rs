@@ -22,7 +22,7 @@ use fairway_domain::{
             PreferenceSetRecord,
         },
         profile::{NotificationProfile, ProfileSettings},
-        projection::{NotifiableFact, Projection, RecipientPreferences, SettingsTurnedOnAt, SubjectContext, project},
+        projection::{CandidateReceivers, NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext, project},
         recipient::RecipientRights,
     },
     notification_category::NotificationCategory,
@@ -67,7 +67,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         updated_at: now(),
         revision: Revision::FIRST,
     });
-    let preferences = RecipientPreferences {
+    let receivers = CandidateReceivers {
         sets: HashMap::from([(submitter.clone(), vec![set])]),
         profiles: None,
         switches: NotificationSettings::Enabled(Tier::Standard),
@@ -78,7 +78,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         people: HashMap::new(),
         mailboxes: HashSet::new(),
     };
-    project(&fact, &subject, &RecipientRights::default(), &preferences, now())
+    project(&fact, &subject, &RecipientRights::default(), &receivers, now())
 }
 
 async fn position(fixture: &Fixture) -> u64 {

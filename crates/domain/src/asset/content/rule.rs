@@ -50,9 +50,9 @@ pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds
 fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<ContentProblem> {
     let mut findings = Violations::default();
     if let Some(root) = schema::schema_value(kind) {
-        let mut annotation_rules = ExtensionKeywordRules::new(compile);
+        let mut extension_keyword_rules = ExtensionKeywordRules::new(compile);
         content_walk::visit(root, content, &mut |visited| {
-            annotation_rules.check_against_annotations(visited, &mut findings)
+            extension_keyword_rules.check_extension_keywords(visited, &mut findings)
         });
     }
     match kind {
@@ -69,7 +69,7 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
         AssetKind::GuardrailConfig => guardrail::check(content, compile, &mut findings),
         AssetKind::EvaluationSuite => evaluation_suite::check(content, compile, &mut findings),
         AssetKind::SandboxProfile => sandbox_profile::check(content, &mut findings),
-        // For these kinds, the schema, its annotations or the parser check every rule.
+        // For these kinds, the schema, its extension keywords or the parser check every rule.
         AssetKind::PromptTemplate
         | AssetKind::ModelConfig
         | AssetKind::PolicyBundle

@@ -1,6 +1,6 @@
 //! Tests of the projection of single facts.
 
-mod receivers;
+mod destinations_and_mailboxes;
 
 use super::*;
 use crate::{
@@ -68,8 +68,8 @@ fn recipient_rights(roles: &[(&str, Role)]) -> RecipientRights {
     RecipientRights { rights: rights.collect() }
 }
 
-fn default_preferences() -> RecipientPreferences {
-    RecipientPreferences {
+fn default_receivers() -> CandidateReceivers {
+    CandidateReceivers {
         sets: HashMap::new(),
         profiles: None,
         switches: NotificationSettings::Enabled(Tier::Standard),
@@ -111,11 +111,11 @@ fn owner_submitter_and_acting_people_are_recipients_if_they_may_see_the_run() {
         ("group:ops", Role::Operator),
         ("service:bot", Role::Operator),
     ]);
-    let projection = project(&fact, &subject, &rights, &default_preferences(), at());
+    let projection = project(&fact, &subject, &rights, &default_receivers(), at());
     assert_eq!(names(&projection), ["user:owner", "user:member", "user:ada", "user:operator", "service:bot"]);
     let without_role = recipient_rights(&[("user:operator", Role::Operator)]);
     assert_eq!(
-        names(&project(&fact, &subject, &without_role, &default_preferences(), at())),
+        names(&project(&fact, &subject, &without_role, &default_receivers(), at())),
         ["user:ada", "user:operator"]
     );
     let rights_in_other_workspace = RecipientRights {
@@ -124,16 +124,13 @@ fn owner_submitter_and_acting_people_are_recipients_if_they_may_see_the_run() {
             Rights::new(vec![Grant::of_role(Role::Operator, GrantScope::Workspace(id(99).into()))]),
         )]),
     };
-    assert_eq!(
-        names(&project(&fact, &subject, &rights_in_other_workspace, &default_preferences(), at())),
-        ["user:ada"]
-    );
+    assert_eq!(names(&project(&fact, &subject, &rights_in_other_workspace, &default_receivers(), at())), ["user:ada"]);
 }
 
 #[test]
 fn notifications_hold_slugs_codes_and_identifiers() {
     let (fact, subject) = denial("user:ada", 0);
-    let projection = project(&fact, &subject, &RecipientRights::default(), &default_preferences(), at());
+    let projection = project(&fact, &subject, &RecipientRights::default(), &default_receivers(), at());
     let notification = &projection.notifications[0].notification;
     assert_eq!(notification.title, "A policy denied a run of `refunds` in `production`");
     assert_eq!(notification.body, format!("execution {}, reason no_rule, by user:ada", id(50)));
@@ -149,7 +146,7 @@ fn second_category_delivers_to_a_recipient_who_turned_the_first_one_off() {
         &fact,
         &subject,
         &RecipientRights::default(),
-        &RecipientPreferences { sets, ..default_preferences() },
+        &CandidateReceivers { sets, ..default_receivers() },
         at(),
     );
     assert_eq!(projection.notifications[0].notification.category, NotificationCategory::ComplianceFindings);
@@ -163,8 +160,8 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
         "user:ada",
         &[NotificationCategory::Executions, NotificationCategory::ComplianceFindings],
     )]);
-    let preferences = RecipientPreferences { sets, ..default_preferences() };
-    let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
+    let receivers = CandidateReceivers { sets, ..default_receivers() };
+    let projection = project(&fact, &subject, &RecipientRights::default(), &receivers, at());
     assert!(projection.notifications.is_empty());
     let records: Vec<_> = projection
         .suppressed
@@ -186,7 +183,7 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
         assert_eq!(disclosed.as_ref(), Some(&record.detail), "an auditor recomputes the leaf hash from it");
         assert!(record.categories.is_empty(), "the record must not cause notifications");
     }
-    let repeated = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
+    let repeated = project(&fact, &subject, &RecipientRights::default(), &receivers, at());
     let ids = |projection: &Projection| -> Vec<_> {
         projection.suppressed.iter().map(|(decision, fact)| (decision.suppressed_decision_id, fact.fact_id)).collect()
     };
@@ -203,7 +200,7 @@ fn opt_out_of_reports_leaves_no_record() {
         &fact,
         &subject,
         &RecipientRights::default(),
-        &RecipientPreferences { sets, ..default_preferences() },
+        &CandidateReceivers { sets, ..default_receivers() },
         at(),
     );
     assert!(projection.notifications.is_empty() && projection.suppressed.is_empty());
@@ -215,7 +212,7 @@ fn denials_of_guests_collapse_by_workload_and_hour() {
     let id_of = |submitter: &str, number, minutes: u64| {
         let (mut fact, subject) = denial(submitter, number);
         fact.occurred_at = at().plus(std::time::Duration::from_secs(60 * minutes));
-        project(&fact, &subject, &owner_rights, &default_preferences(), at()).notifications[0]
+        project(&fact, &subject, &owner_rights, &default_receivers(), at()).notifications[0]
             .notification
             .notification_id
     };
@@ -232,12 +229,12 @@ fn collapsed_denials_share_one_record() {
         "user:owner",
         &[NotificationCategory::Executions, NotificationCategory::ComplianceFindings],
     )]);
-    let (owner_rights, preferences) =
-        (recipient_rights(&[("user:owner", Role::Viewer)]), RecipientPreferences { sets, ..default_preferences() });
+    let (owner_rights, receivers) =
+        (recipient_rights(&[("user:owner", Role::Viewer)]), CandidateReceivers { sets, ..default_receivers() });
     let mut combined = Projection::default();
     for number in [1, 2] {
         let (fact, subject) = denial("anonymous", number);
-        combined.append(project(&fact, &subject, &owner_rights, &preferences, at()));
+        combined.append(project(&fact, &subject, &owner_rights, &receivers, at()));
     }
     let (first, _) = denial("anonymous", 1);
     let events: Vec<_> = combined.suppressed.iter().map(|(decision, _)| decision.event_id).collect();
@@ -250,7 +247,7 @@ fn report_to_the_owner_asks_nobody_to_act() {
     fact.kind = FactKind::ExecutionEnded;
     let rights = recipient_rights(&[("user:owner", Role::Viewer), ("user:operator", Role::Operator)]);
     let notified = |fact: &NotifiableFact| {
-        let notifications = project(fact, &subject, &rights, &default_preferences(), at()).notifications;
+        let notifications = project(fact, &subject, &rights, &default_receivers(), at()).notifications;
         let recipient_and_severity =
             |new: &NewNotification| (new.notification.recipient.to_string(), new.notification.severity);
         notifications.iter().map(recipient_and_severity).collect::<Vec<_>>()
@@ -267,10 +264,10 @@ fn facts_from_before_notifications_were_turned_on_cause_none() {
     let (fact, subject) = denial("user:ada", 0);
     let later = fact.occurred_at.plus(std::time::Duration::from_secs(1));
     let turned_on = SettingsTurnedOnAt { notifications: Some(later), advanced: None };
-    let preferences = RecipientPreferences { turned_on, ..default_preferences() };
-    assert!(project(&fact, &subject, &RecipientRights::default(), &preferences, at()).notifications.is_empty());
+    let receivers = CandidateReceivers { turned_on, ..default_receivers() };
+    assert!(project(&fact, &subject, &RecipientRights::default(), &receivers, at()).notifications.is_empty());
     let fact = NotifiableFact { occurred_at: later, ..fact };
-    assert_eq!(project(&fact, &subject, &RecipientRights::default(), &preferences, at()).notifications.len(), 1);
+    assert_eq!(project(&fact, &subject, &RecipientRights::default(), &receivers, at()).notifications.len(), 1);
 }
 
 #[test]
@@ -278,7 +275,7 @@ fn recipients_beyond_the_limit_are_counted() {
     let (fact, subject) = denial("user:ada", 0);
     let people: Vec<String> = (0..MAX_RECIPIENTS).map(|number| format!("user:op-{number}")).collect();
     let operators: Vec<(&str, Role)> = people.iter().map(|name| (name.as_str(), Role::Operator)).collect();
-    let projection = project(&fact, &subject, &recipient_rights(&operators), &default_preferences(), at());
+    let projection = project(&fact, &subject, &recipient_rights(&operators), &default_receivers(), at());
     assert_eq!((projection.notifications.len(), projection.omitted_recipients), (MAX_RECIPIENTS, 1));
     assert_eq!(projection.notifications[0].notification.recipient, actor("user:ada"), "the submitter comes first");
 }
@@ -292,9 +289,9 @@ fn default_profile_of_a_role_adds_a_channel() {
         updated_by: actor("user:admin"),
         revision: Revision::FIRST,
     });
-    let preferences = RecipientPreferences { profiles: Some(profiles), ..default_preferences() };
+    let receivers = CandidateReceivers { profiles: Some(profiles), ..default_receivers() };
     let projection =
-        project(&fact, &subject, &recipient_rights(&[("user:operator", Role::Operator)]), &preferences, at());
+        project(&fact, &subject, &recipient_rights(&[("user:operator", Role::Operator)]), &receivers, at());
     let channels: Vec<_> = projection.notifications.iter().map(|new| new.channels.clone()).collect();
     assert_eq!(channels, [vec![Channel::Portal], vec![Channel::Portal, Channel::Email]]);
 }
@@ -315,16 +312,16 @@ fn facts_of_one_window_share_a_digest() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
     let digest = std::collections::BTreeMap::from([(NotificationCategory::Executions, DigestFrequency::Hourly)]);
     let people = HashMap::from([(actor("user:ada"), ProfileSettings { digest, ..ProfileSettings::default() })]);
-    let preferences = RecipientPreferences {
+    let receivers = CandidateReceivers {
         sets,
         people,
         switches: NotificationSettings::Enabled(Tier::Advanced),
-        ..default_preferences()
+        ..default_receivers()
     };
     let digest_at = |number, time: &str| {
         let (fact, subject) = denial("user:ada", number);
         let at = Timestamp::parse(time).unwrap();
-        let mut projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at);
+        let mut projection = project(&fact, &subject, &RecipientRights::default(), &receivers, at);
         assert_eq!(projection.notifications.len(), 1, "the inbox gets it at once");
         let delivery = projection.deliveries.remove(0);
         (delivery.delivery_id, delivery.digest.unwrap().end.to_string())
@@ -334,7 +331,7 @@ fn facts_of_one_window_share_a_digest() {
     assert_eq!(first, digest_at(2, "2026-11-27T07:59:59Z"));
     assert_ne!(first.0, digest_at(3, "2026-11-27T08:00:00Z").0);
     let (fact, subject) = denial("user:ada", 4);
-    let later = RecipientPreferences { generation: 1, ..preferences };
+    let later = CandidateReceivers { generation: 1, ..receivers };
     let at = Timestamp::parse("2026-11-27T07:10:00Z").unwrap();
     let after_a_pause = project(&fact, &subject, &RecipientRights::default(), &later, at);
     assert_ne!(first.0, after_a_pause.deliveries[0].delivery_id, "a setting went off and on");
@@ -343,8 +340,8 @@ fn facts_of_one_window_share_a_digest() {
 #[test]
 fn burst_is_collected_after_three_single_messages() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
-    let preferences =
-        RecipientPreferences { sets, switches: NotificationSettings::Enabled(Tier::Advanced), ..default_preferences() };
+    let receivers =
+        CandidateReceivers { sets, switches: NotificationSettings::Enabled(Tier::Advanced), ..default_receivers() };
     let at = Timestamp::parse("2026-11-27T07:11:00Z").unwrap();
     let window = burst::window(at).unwrap();
     assert_eq!(
@@ -353,11 +350,11 @@ fn burst_is_collected_after_three_single_messages() {
     );
     let run = |queued_before: u32| {
         let key = (actor("user:ada"), Channel::Email, NotificationCategory::Executions);
-        let mut counts = BurstCounts::new(preferences.tenant, 0, window, HashMap::from([(key, queued_before)]));
+        let mut counts = BurstCounts::new(receivers.tenant, 0, window, HashMap::from([(key, queued_before)]));
         let mut all_deliveries = Vec::new();
         for number in 1..=6 {
             let (fact, subject) = denial("user:ada", number);
-            let mut deliveries = project(&fact, &subject, &RecipientRights::default(), &preferences, at).deliveries;
+            let mut deliveries = project(&fact, &subject, &RecipientRights::default(), &receivers, at).deliveries;
             counts.collect(&mut deliveries);
             all_deliveries.extend(deliveries);
         }
@@ -384,19 +381,19 @@ fn deliveries_by_advanced_preferences_require_the_advanced_tier() {
     workload_set.0.scope = PreferenceScope::Project(subject.workload_id.unwrap());
     workload_set.0.settings = [((NotificationCategory::Executions, Channel::Webhook), true)].into();
     sets.push(workload_set);
-    let preferences = RecipientPreferences {
+    let receivers = CandidateReceivers {
         sets: HashMap::from([(person, sets)]),
         switches: NotificationSettings::Enabled(Tier::Advanced),
         destinations: vec![destination(20, DestinationScope::Organization, Channel::Webhook)],
-        ..default_preferences()
+        ..default_receivers()
     };
-    let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
+    let projection = project(&fact, &subject, &RecipientRights::default(), &receivers, at());
     assert_eq!(
         projection.deliveries.iter().map(|delivery| delivery.requires_advanced_tier).collect::<Vec<_>>(),
         [true]
     );
-    let global_preferences = RecipientPreferences { sets: HashMap::from([opt_in(&[Channel::Webhook])]), ..preferences };
-    let projection = project(&fact, &subject, &RecipientRights::default(), &global_preferences, at());
+    let global_receivers = CandidateReceivers { sets: HashMap::from([opt_in(&[Channel::Webhook])]), ..receivers };
+    let projection = project(&fact, &subject, &RecipientRights::default(), &global_receivers, at());
     assert_eq!(
         projection.deliveries.iter().map(|delivery| delivery.requires_advanced_tier).collect::<Vec<_>>(),
         [false]
@@ -417,13 +414,13 @@ fn announcements_reach_their_audience_with_their_text() {
     let (_, mut sets) = opt_out("user:bob", &[]);
     let channels = [Channel::ChatA, Channel::Email];
     sets[0].0.settings = channels.map(|channel| ((NotificationCategory::Reports, channel), true)).into();
-    let preferences = RecipientPreferences {
+    let receivers = CandidateReceivers {
         sets: HashMap::from([(actor("user:bob"), sets)]),
         switches: NotificationSettings::Enabled(Tier::Advanced),
         destinations: vec![destination(20, DestinationScope::Organization, Channel::ChatA)],
-        ..default_preferences()
+        ..default_receivers()
     };
-    let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
+    let projection = project(&fact, &subject, &RecipientRights::default(), &receivers, at());
     assert_eq!(names(&projection), ["user:bob"]);
     let channels: Vec<_> =
         projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.requires_advanced_tier)).collect();
@@ -447,7 +444,7 @@ fn rules_cover_every_category() {
     fact.kind = FactKind::ReleaseCreated;
     let admin = Rights::new(vec![Grant::of_role(Role::TenantAdmin, GrantScope::Tenant(tenant))]);
     let admin_rights = RecipientRights { rights: BTreeMap::from([(actor("user:admin"), admin)]) };
-    assert!(project(&fact, &subject, &admin_rights, &default_preferences(), at()).notifications.is_empty());
+    assert!(project(&fact, &subject, &admin_rights, &default_receivers(), at()).notifications.is_empty());
 }
 
 #[test]
@@ -461,7 +458,7 @@ fn texts_name_the_actor_to_those_who_may_see_the_subject() {
     ]);
     let rule = rule_of_kind(FactKind::ExecutionDenied).unwrap();
     let may_see = |name: &str| rights.rights[&actor(name)].allow(rule.view_permission, &subject.position);
-    let projection = project(&fact, &subject, &rights, &default_preferences(), at());
+    let projection = project(&fact, &subject, &rights, &default_receivers(), at());
     assert!(projection.notifications.len() >= 3, "{:?}", names(&projection));
     let id = fact.subject_id;
     for NewNotification { notification, .. } in &projection.notifications {
@@ -473,7 +470,7 @@ fn texts_name_the_actor_to_those_who_may_see_the_subject() {
     }
     for guest in ["anonymous", "share_link:0190f000-0000-7000-8000-000000000001", "system:sequencer"] {
         fact.actor = actor(guest);
-        let projection = project(&fact, &subject, &rights, &default_preferences(), at());
+        let projection = project(&fact, &subject, &rights, &default_receivers(), at());
         assert!(projection.notifications.iter().all(|new| !new.notification.body.contains("by ")), "{guest}");
     }
 }

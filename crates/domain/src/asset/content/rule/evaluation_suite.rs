@@ -15,12 +15,18 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violat
             findings.require(dataset, "/dataset", "sha256");
         }
     }
-    let mut annotation_rules = ExtensionKeywordRules::new(compile);
+    let mut extension_keyword_rules = ExtensionKeywordRules::new(compile);
     let mut count = 0_usize;
     for list in ["assertions", "default_assertions"] {
         for (index, assertion) in list_items(content, list) {
             count += 1;
-            self::check_assertion(content, assertion, &format!("/{list}/{index}"), &mut annotation_rules, findings);
+            self::check_assertion(
+                content,
+                assertion,
+                &format!("/{list}/{index}"),
+                &mut extension_keyword_rules,
+                findings,
+            );
         }
     }
     if count == 0 {
@@ -32,7 +38,7 @@ fn check_assertion(
     content: &Value,
     assertion: &Value,
     pointer: &str,
-    annotation_rules: &mut ExtensionKeywordRules,
+    extension_keyword_rules: &mut ExtensionKeywordRules,
     findings: &mut Violations,
 ) {
     let Some(kind) = text_field(assertion, "type") else { return };
@@ -40,12 +46,12 @@ fn check_assertion(
     let value_pointer = format!("{pointer}/value");
     match kind.strip_prefix("not-").unwrap_or(kind) {
         "regex" => match value.and_then(Value::as_str) {
-            Some(pattern) => annotation_rules.check_pattern(pattern, &value_pointer, findings),
+            Some(pattern) => extension_keyword_rules.check_pattern(pattern, &value_pointer, findings),
             None => findings.add(value_pointer, Violation::MissingField),
         },
         "is-json" | "contains-json" => {
             if let Some(schema) = value {
-                annotation_rules.check_schema(schema, &value_pointer, findings);
+                extension_keyword_rules.check_schema(schema, &value_pointer, findings);
             }
         }
         model_assertion if MODEL_ASSERTIONS.contains(&model_assertion) && content.get("judge").is_none() => {

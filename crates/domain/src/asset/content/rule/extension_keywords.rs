@@ -1,4 +1,4 @@
-//! Rules from annotations in the schemas: unique names, and values that are JSON Schemas or patterns.
+//! Rules of the extension keywords in the schemas: unique names, and values that are JSON Schemas or patterns.
 //!
 //! `x-unique` names the member in which the items of a list must differ. `x-json-schema` and `x-pattern` mark values
 //! that are JSON Schemas or regular expressions. Their number is bounded, because their compilation is the most
@@ -32,8 +32,8 @@ impl ExtensionKeywordRules {
         Self { compile, patterns: 0, schemas: 0 }
     }
 
-    /// Checks a value against the annotations of its schema.
-    pub(super) fn check_against_annotations(
+    /// Checks a value against the extension keywords of its schema.
+    pub(super) fn check_extension_keywords(
         &mut self,
         visited: &VisitedValue<'_, '_>,
         findings: &mut Violations,
@@ -41,12 +41,12 @@ impl ExtensionKeywordRules {
         if let Some(member) = visited.resolved.get("x-unique").and_then(Value::as_str) {
             check_unique(visited, member, findings);
         }
-        if has_annotation(visited, "x-pattern")
+        if has_extension_keyword(visited, "x-pattern")
             && let Some(pattern) = visited.value.as_str()
         {
             self.check_pattern(pattern, visited.pointer, findings);
         }
-        if has_annotation(visited, "x-json-schema") {
+        if has_extension_keyword(visited, "x-json-schema") {
             self.check_schema(visited.value, visited.pointer, findings);
             return VisitFlow::Skip;
         }
@@ -82,8 +82,8 @@ impl ExtensionKeywordRules {
     }
 }
 
-fn has_annotation(visited: &VisitedValue<'_, '_>, annotation: &str) -> bool {
-    visited.resolved.get(annotation).and_then(Value::as_bool).unwrap_or_default()
+fn has_extension_keyword(visited: &VisitedValue<'_, '_>, keyword: &str) -> bool {
+    visited.resolved.get(keyword).and_then(Value::as_bool).unwrap_or_default()
 }
 
 fn check_unique(visited: &VisitedValue<'_, '_>, member: &str, findings: &mut Violations) {

@@ -12,11 +12,11 @@ fn each_destination_of_an_enabled_channel_gets_one_delivery() {
         destination(22, DestinationScope::Workspace(id(99).into()), Channel::Webhook),
         destination(23, DestinationScope::Organization, Channel::Paging),
     ];
-    let without_preferences = RecipientPreferences { destinations: destinations.clone(), ..default_preferences() };
+    let without_preferences = CandidateReceivers { destinations: destinations.clone(), ..default_receivers() };
     assert!(project(&fact, &subject, &operators, &without_preferences, at()).deliveries.is_empty());
     let mut sets = HashMap::from([opt_in(&[Channel::Webhook])]);
     sets.insert(actor("user:operator"), opt_in(&[Channel::Webhook]).1);
-    let with_preferences = RecipientPreferences { destinations, sets, ..default_preferences() };
+    let with_preferences = CandidateReceivers { destinations, sets, ..default_receivers() };
     let projection = project(&fact, &subject, &operators, &with_preferences, at());
     let destination_ids: Vec<_> =
         projection.deliveries.iter().map(|delivery| delivery.target.destination().unwrap().uuid()).collect();
@@ -29,17 +29,17 @@ fn each_destination_of_an_enabled_channel_gets_one_delivery() {
 fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
     let (fact, subject) = denial("user:ada", 0);
     let sets = HashMap::from([opt_in(&[Channel::Email, Channel::ChatB])]);
-    let standard = RecipientPreferences { sets, ..default_preferences() };
-    let channels = |preferences: &RecipientPreferences| -> Vec<_> {
-        let projection = project(&fact, &subject, &RecipientRights::default(), preferences, at());
+    let standard = CandidateReceivers { sets, ..default_receivers() };
+    let channels = |receivers: &CandidateReceivers| -> Vec<_> {
+        let projection = project(&fact, &subject, &RecipientRights::default(), receivers, at());
         projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.requires_advanced_tier)).collect()
     };
     assert_eq!(channels(&standard), [(Channel::Email, false)]);
     let profile = ProfileSettings { chat_secret_ref: Some("env:CHAT".to_owned()), ..ProfileSettings::default() };
     let people = HashMap::from([(actor("user:ada"), profile)]);
-    let with_profile = RecipientPreferences { people, ..standard };
+    let with_profile = CandidateReceivers { people, ..standard };
     assert_eq!(channels(&with_profile), [(Channel::Email, false)], "the standard tier ignores profiles");
-    let advanced = RecipientPreferences { switches: NotificationSettings::Enabled(Tier::Advanced), ..with_profile };
+    let advanced = CandidateReceivers { switches: NotificationSettings::Enabled(Tier::Advanced), ..with_profile };
     assert_eq!(channels(&advanced), [(Channel::Email, false), (Channel::ChatB, true)]);
 }
 
@@ -51,7 +51,7 @@ fn channels_without_a_receiver_leave_one_record() {
     let opted_in = |channels: &[Channel]| {
         let (person, mut sets) = opt_in(channels);
         sets[0].0.settings.insert((NotificationCategory::Executions, Channel::Portal), false);
-        RecipientPreferences { sets: HashMap::from([(person, sets)]), ..default_preferences() }
+        CandidateReceivers { sets: HashMap::from([(person, sets)]), ..default_receivers() }
     };
     let organization = |channel| vec![destination(20, DestinationScope::Organization, channel)];
     let other_workspace = vec![destination(20, DestinationScope::Workspace(id(99).into()), Channel::Webhook)];
@@ -59,25 +59,25 @@ fn channels_without_a_receiver_leave_one_record() {
     let daily = [(NotificationCategory::Executions, DigestFrequency::Daily)].into();
     let profile = ProfileSettings { digest: daily, ..ProfileSettings::default() };
     let chat = ProfileSettings { chat_secret_ref: Some("env:CHAT".to_owned()), ..profile.clone() };
-    let advanced = |channel, profile: &ProfileSettings| RecipientPreferences {
+    let advanced = |channel, profile: &ProfileSettings| CandidateReceivers {
         people: HashMap::from([(actor("user:ada"), profile.clone())]),
         switches: NotificationSettings::Enabled(Tier::Advanced),
         ..opted_in(&[channel])
     };
     let no_address = Some(DeliveryError::NoAddress);
     let (email, webhook, chat_b) = (Channel::Email, Channel::Webhook, Channel::ChatB);
-    for (preferences, unreachable, deliveries) in [
+    for (receivers, unreachable, deliveries) in [
         (opted_in(&[email]), vec![email], vec![(email, no_address)]),
-        (RecipientPreferences { mailboxes, ..opted_in(&[email]) }, vec![], vec![(email, None)]),
+        (CandidateReceivers { mailboxes, ..opted_in(&[email]) }, vec![], vec![(email, None)]),
         (
-            RecipientPreferences { destinations: organization(email), ..opted_in(&[email]) },
+            CandidateReceivers { destinations: organization(email), ..opted_in(&[email]) },
             vec![],
             vec![(email, None); 2],
         ),
         (opted_in(&[webhook]), vec![webhook], vec![]),
-        (RecipientPreferences { destinations: other_workspace, ..opted_in(&[webhook]) }, vec![webhook], vec![]),
+        (CandidateReceivers { destinations: other_workspace, ..opted_in(&[webhook]) }, vec![webhook], vec![]),
         (
-            RecipientPreferences { destinations: organization(webhook), ..opted_in(&[webhook]) },
+            CandidateReceivers { destinations: organization(webhook), ..opted_in(&[webhook]) },
             vec![],
             vec![(webhook, None)],
         ),
@@ -88,7 +88,7 @@ fn channels_without_a_receiver_leave_one_record() {
         // A digest of later notifications must not contain this one, because it is recorded as suppressed.
         (advanced(email, &profile), vec![email], vec![(email, no_address)]),
     ] {
-        let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
+        let projection = project(&fact, &subject, &RecipientRights::default(), &receivers, at());
         let actual: Vec<_> =
             projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.failure)).collect();
         assert_eq!(actual, deliveries, "{unreachable:?}");
@@ -113,8 +113,8 @@ fn channels_without_a_receiver_leave_one_record() {
 #[test]
 fn mailbox_is_looked_up_only_where_the_inbox_may_be_off() {
     let ada = actor("user:ada");
-    assert!(!default_preferences().may_turn_inbox_off(&ada));
-    let with_sets = |set| RecipientPreferences { sets: HashMap::from([set]), ..default_preferences() };
+    assert!(!default_receivers().may_turn_inbox_off(&ada));
+    let with_sets = |set| CandidateReceivers { sets: HashMap::from([set]), ..default_receivers() };
     assert!(!with_sets(opt_in(&[Channel::Email])).may_turn_inbox_off(&ada));
     let inbox_off = with_sets(opt_out("user:ada", &[NotificationCategory::Executions]));
     assert!(inbox_off.may_turn_inbox_off(&ada) && !inbox_off.may_turn_inbox_off(&actor("user:bob")));
@@ -124,5 +124,5 @@ fn mailbox_is_looked_up_only_where_the_inbox_may_be_off() {
         updated_by: actor("user:admin"),
         revision: Revision::FIRST,
     });
-    assert!(RecipientPreferences { profiles: Some(profiles), ..default_preferences() }.may_turn_inbox_off(&ada));
+    assert!(CandidateReceivers { profiles: Some(profiles), ..default_receivers() }.may_turn_inbox_off(&ada));
 }

@@ -1,4 +1,4 @@
-//! Metrics of the runs on a lane, which the rollout controller evaluates.
+//! The soak status of a rollout, which the rollout controller evaluates.
 
 use crate::fixture::{Fixture, RULE, acceptance, activation, ending, passing_checks, scope, stamp};
 use fairway_domain::{
@@ -26,14 +26,14 @@ async fn accepted_run(
 }
 
 #[tokio::test]
-async fn lane_metrics_count_runs_since_the_lane_was_taken() {
+async fn soak_status_counts_runs_since_the_lane_was_taken() {
     let fixture = Fixture::new().await;
     let workload = fixture.workload().await;
     let release = fixture.approved(&workload, &fixture.bindable().await).await.release;
     let deployed_release = fixture.current_release(&release).await;
     fixture.store.commit_lane_change(scope(), activation(&deployed_release, Some(Lane::Standard)), None).await.unwrap();
-    let record = async || fixture.store.soak_status(scope(), release.release_id, 20).await.unwrap();
-    assert_eq!(record().await, None, "no rollout is in progress");
+    let soak_status = async || fixture.store.soak_status(scope(), release.release_id, 20).await.unwrap();
+    assert_eq!(soak_status().await, None, "no rollout is in progress");
 
     let earlier_run = accepted_run(&fixture, &workload, &release, Lane::Restricted).await;
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 60, AdvanceMode::Automatic).unwrap();
@@ -51,14 +51,14 @@ async fn lane_metrics_count_runs_since_the_lane_was_taken() {
     accepted_run(&fixture, &workload, &release, Lane::Restricted).await;
     for run in [&earlier_run, &other_lane_run] {
         fixture.store.finish(scope(), &ending(run)).await.unwrap();
-        assert_eq!(record().await.unwrap().runs, EndedRuns { ended: 0, failed: 0 });
+        assert_eq!(soak_status().await.unwrap().runs, EndedRuns { ended: 0, failed: 0 });
     }
     fixture.store.finish(scope(), &ending(&counted_run)).await.unwrap();
-    let metrics = record().await.unwrap();
-    assert_eq!(metrics.runs.ended, 1, "counts ended runs of the lane since its activation only");
-    assert!((3_500..=3_600).contains(&metrics.soak_seconds_left), "{}", metrics.soak_seconds_left);
+    let status = soak_status().await.unwrap();
+    assert_eq!(status.runs.ended, 1, "counts ended runs of the lane since its activation only");
+    assert!((3_500..=3_600).contains(&status.soak_seconds_left), "{}", status.soak_seconds_left);
     assert_eq!(fixture.store.list_soaked(None, 10).await.unwrap(), []);
     fixture.database.set_clock_offset(3_600).await.unwrap();
-    assert_eq!(record().await.unwrap().soak_seconds_left, 0);
+    assert_eq!(soak_status().await.unwrap().soak_seconds_left, 0);
     assert_eq!(fixture.store.list_soaked(None, 10).await.unwrap().len(), 1);
 }
