@@ -16,7 +16,7 @@ use fairway_domain::{
     access::ActorRef,
     connection::{
         CHECK_INTERVAL, CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionStatus,
-        ConnectionStore, ConnectionTaskStore, ConnectionWithExpiry, ConnectorKind, DueCheck, Health, HealthState,
+        ConnectionStore, ConnectionTaskStore, ConnectionWithExpiryState, ConnectorKind, DueCheck, Health, HealthState,
         MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS, SecretBindings,
         expiry_notice::{DueNotice, ExpiryNotice},
     },
@@ -166,7 +166,7 @@ impl ConnectionStore for Database {
         scope: TenantScope,
         workspace: WorkspaceId,
         names: &[String],
-    ) -> Result<Vec<ConnectionWithExpiry>, StoreError> {
+    ) -> Result<Vec<ConnectionWithExpiryState>, StoreError> {
         let (tenant, workspace) = (scope.tenant().uuid(), workspace.uuid());
         let find = || {
             connection::table
@@ -176,7 +176,7 @@ impl ConnectionStore for Database {
         };
         let found: Vec<(StoredConnection, Option<bool>)> = self.load("connections by name", find).await?;
         let snapshot = |(stored, is_expired): (StoredConnection, Option<bool>)| {
-            Ok(ConnectionWithExpiry { connection: stored.into_value()?, is_expired: is_expired.unwrap_or(false) })
+            Ok(ConnectionWithExpiryState { connection: stored.into_value()?, is_expired: is_expired.unwrap_or(false) })
         };
         found.into_iter().map(snapshot).collect()
     }

@@ -114,7 +114,7 @@ impl DatabaseOptions {
     /// Maximum number of connections of a database with these options, over all its pools: point reads and commits,
     /// lists, typed statements, and ingests.
     #[must_use]
-    pub fn max_connections(&self) -> usize {
+    pub fn max_total_connections(&self) -> usize {
         let other = self.list_connections() + self.typed_connections() + INGEST_LIMITS.permits;
         self.connections.saturating_add(other)
     }

@@ -100,7 +100,7 @@ impl Api {
 
 /// The optional background tasks of a server. If a task is off, another process on the same database performs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BackgroundTasks {
+pub struct EnabledBackgroundTasks {
     /// Whether the server executes queued runs.
     pub executes_runs: bool,
     /// Whether the server projects facts to notifications, and delivers them.
@@ -111,7 +111,7 @@ pub struct BackgroundTasks {
     pub erases_texts: bool,
 }
 
-impl Default for BackgroundTasks {
+impl Default for EnabledBackgroundTasks {
     fn default() -> Self {
         Self { executes_runs: true, sends_notifications: true, builds_tree: true, erases_texts: true }
     }
@@ -353,7 +353,7 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn start_background_tasks(&self, tasks: BackgroundTasks) -> Result<JoinSet<()>, ComposeError> {
+    pub fn start_background_tasks(&self, tasks: EnabledBackgroundTasks) -> Result<JoinSet<()>, ComposeError> {
         let mut background_tasks = self.start_worker(tasks.executes_runs)?;
         let log = Arc::new(self.background_database.clone());
         let builder = self.services.tree_builder(log.clone());
@@ -429,7 +429,7 @@ mod tests {
 
     /// The maximum number of database connections of a pool with this setting.
     fn max_connections(connections: usize) -> usize {
-        DatabaseOptions { url: String::new(), connections, result_retention: Duration::ZERO }.max_connections()
+        DatabaseOptions { url: String::new(), connections, result_retention: Duration::ZERO }.max_total_connections()
     }
 
     #[test]

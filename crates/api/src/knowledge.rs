@@ -23,7 +23,7 @@ use fairway_domain::{
         contract_revocation::{ContractRevocation, check_reason},
         document::{
             Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, IngestResult, MAX_CHUNKS_PER_INGEST,
-            MAX_DOCUMENTS, MAX_SOURCE_REF_BYTES, MAX_TEXT_BYTES, MAX_TITLE_CHARS, validate_text,
+            MAX_DOCUMENTS_PER_INGEST, MAX_SOURCE_REF_BYTES, MAX_TEXT_BYTES, MAX_TITLE_CHARS, validate_text,
         },
         reembedding::ChunkLimit,
         retrieval::IndexWarning,
@@ -156,7 +156,7 @@ pub(crate) struct ReembeddingView {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewDocuments {
     #[schema(min_items = 1, max_items = 100)]
-    #[validate(length(min = 1, max = limit(MAX_DOCUMENTS), code = "out_of_bounds"), nested)]
+    #[validate(length(min = 1, max = limit(MAX_DOCUMENTS_PER_INGEST), code = "out_of_bounds"), nested)]
     documents: Vec<NewDocument>,
     /// Workspace from which the knowledge base must be visible. Required, here or in the query.
     workspace_id: Option<Uuid>,

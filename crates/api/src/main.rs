@@ -5,7 +5,7 @@
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use fairway_api::{
-    compose::BackgroundTasks,
+    compose::EnabledBackgroundTasks,
     config::Settings,
     issuer_check, openapi, provider_check, seed, serve,
     serve::ResolvedDatabase,
@@ -161,11 +161,11 @@ fn run(command_line: &CommandLine) -> anyhow::Result<ExitCode> {
         Command::Serve { no_worker, no_notifications, no_transparency_log } => {
             let settings = load_settings(command_line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let tasks = BackgroundTasks {
+            let tasks = EnabledBackgroundTasks {
                 executes_runs: !no_worker,
                 sends_notifications: !no_notifications,
                 builds_tree: !no_transparency_log,
-                ..BackgroundTasks::default()
+                ..EnabledBackgroundTasks::default()
             };
             let outcome = runtime()?.block_on(serve::serve(&settings, tasks));
             telemetry.shutdown();

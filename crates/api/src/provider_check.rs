@@ -8,7 +8,7 @@ use fairway_domain::execution::{
     provider::{ProviderError, ProviderFailure},
     provider_check::{AccountToCheck, CheckResult},
 };
-use fairway_operations::provider_check::{check_account, read_key};
+use fairway_operations::provider_check::{check_account, check_key_readable};
 
 /// The model name in a request to the built-in provider, which has no models.
 const LOCAL_MODEL: &str = "rules";
@@ -107,7 +107,7 @@ pub async fn warn_of_unreadable_keys(settings: &Settings) -> Result<(), AdapterE
     let secrets = secret_reader(settings, &egress_guard(settings))?;
     for account in &settings.providers {
         let target = account_to_check(account, None);
-        if let (Err(error), Some(reference)) = (read_key(&*secrets, &target).await, &target.secret_ref) {
+        if let (Err(error), Some(reference)) = (check_key_readable(&*secrets, &target).await, &target.secret_ref) {
             tracing::warn!(
                 account = account.account_slot,
                 secret_ref = %reference,

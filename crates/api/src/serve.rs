@@ -5,7 +5,7 @@ mod resolve_database;
 
 use crate::{
     app,
-    compose::{Adapters, Api, BackgroundTasks, ComposeError, Process},
+    compose::{Adapters, Api, ComposeError, EnabledBackgroundTasks, Process},
     config::{LocalModeExposure, Settings},
     http::{connection_guard::GuardedConnection, shutdown_signal::ShutdownSignal},
     local_mode_warning::warn_of_exposure_forever,
@@ -81,7 +81,7 @@ pub fn start_server(
     settings: &Settings,
     process: &Process,
     listener: TcpListener,
-    tasks: BackgroundTasks,
+    tasks: EnabledBackgroundTasks,
 ) -> Result<RunningServer, ServeError> {
     let mut background_tasks = process.start_background_tasks(tasks)?;
     if settings.local_mode_exposure == LocalModeExposure::Accepted {
@@ -157,7 +157,7 @@ impl WorkerApis {
 ///
 /// # Errors
 /// When the listener, the database or a background task cannot be started.
-pub async fn serve(settings: &Settings, tasks: BackgroundTasks) -> Result<(), ServeError> {
+pub async fn serve(settings: &Settings, tasks: EnabledBackgroundTasks) -> Result<(), ServeError> {
     open_file_limit::raise_limit();
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
@@ -179,7 +179,7 @@ async fn serve_with_database(
     settings: &Settings,
     database: &ResolvedDatabase,
     listener: TcpListener,
-    tasks: BackgroundTasks,
+    tasks: EnabledBackgroundTasks,
 ) -> Result<(), ServeError> {
     fairway_postgres::migrate(&database.owner_url).await.map_err(ServeError::Migrate)?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;

@@ -23,7 +23,7 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     generator::MAX_DESCRIPTION,
     id::{ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
-    secret::contains_credential_like_word,
+    secret::contains_likely_credential,
     text::{is_blank, is_prose},
     use_case::{UseCase, UseCaseStatus, UseCaseSummary, gaps::Gap},
 };
@@ -125,7 +125,7 @@ pub(crate) struct GapView {
 
 impl GapView {
     pub(crate) fn of(gap: &Gap) -> Self {
-        Self { kind: gap.kind.as_str(), reference: gap.reference.clone() }
+        Self { kind: gap.availability.as_str(), reference: gap.reference.clone() }
     }
 }
 
@@ -218,7 +218,7 @@ pub(crate) fn description_rule(text: &str) -> RuleResult {
 /// The problem to report if a text contains a credential; otherwise the generator's run would store the text and send
 /// it to a provider.
 pub(crate) fn credential_problem(field: &str, text: &str) -> Option<FieldProblem> {
-    contains_credential_like_word(text)
+    contains_likely_credential(text)
         .then(|| FieldProblem::new(field, "contains_secret", "the text contains a credential"))
 }
 

@@ -5,7 +5,7 @@ use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     connection::{
-        Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, ConnectionWithExpiry, ConnectorKind,
+        Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, ConnectionWithExpiryState, ConnectorKind,
         NewConnection, SecretBindings,
     },
     id::{AccessRequestId, ConnectionId, UseCaseId, WorkspaceId},
@@ -131,7 +131,7 @@ impl GrantedSettings {
 
     /// The patch for an existing connection: the specified settings and the status `active`. It removes an expiry date
     /// that has passed.
-    fn into_patch(self, existing: &ConnectionWithExpiry) -> ConnectionPatch {
+    fn into_patch(self, existing: &ConnectionWithExpiryState) -> ConnectionPatch {
         ConnectionPatch {
             name: None,
             kind: self.kind,
@@ -217,7 +217,7 @@ impl AccessRequest {
         &self,
         connection_id: ConnectionId,
         settings: GrantedSettings,
-        connections: &[ConnectionWithExpiry],
+        connections: &[ConnectionWithExpiryState],
         use_case: &UseCase,
         stamp: &Stamp,
     ) -> Result<Change<AccessGrantOutcome>, AccessRequestRefusal> {
@@ -235,9 +235,9 @@ impl AccessRequest {
             revision: self.revision.next(),
             ..self.0.clone()
         });
-        let mut connections_after: Vec<ConnectionWithExpiry> =
+        let mut connections_after: Vec<ConnectionWithExpiryState> =
             connections.iter().filter(|snapshot| snapshot.connection.name != self.connection_name).cloned().collect();
-        connections_after.push(ConnectionWithExpiry { connection: connection.clone(), is_expired: false });
+        connections_after.push(ConnectionWithExpiryState { connection: connection.clone(), is_expired: false });
         let (next_use_case, activates) = use_case.after_grant(&connections_after, stamp);
         let detail = json!({
             "use_case_id": self.use_case_id,
@@ -298,7 +298,7 @@ impl AccessRequest {
 
 /// Decides on a grant whose connection already exists; the grant may change its settings.
 fn grant_existing(
-    existing: &ConnectionWithExpiry,
+    existing: &ConnectionWithExpiryState,
     settings: GrantedSettings,
     stamp: &Stamp,
 ) -> Result<GrantedConnection, ConnectionRefusal> {

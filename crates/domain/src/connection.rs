@@ -11,7 +11,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     id::{ConnectionCheckId, ConnectionId, WorkspaceId},
     notification_category::NotificationCategory,
-    secret::{SecretRef, contains_credential_like_word},
+    secret::{SecretRef, contains_likely_credential},
     store::{Change, Revision, aggregate},
     text::is_name,
     time::Timestamp,
@@ -65,7 +65,7 @@ impl SecretBindings {
             return Err(ConnectionRefusal::TooManyBindings);
         }
         for (name, reference) in &bindings {
-            if !is_binding_name(name) || contains_credential_like_word(name) {
+            if !is_binding_name(name) || contains_likely_credential(name) {
                 return Err(ConnectionRefusal::BindingName);
             }
             SecretRef::parse(reference).map_err(|_| ConnectionRefusal::SecretRef)?;
@@ -132,14 +132,14 @@ aggregate!(Connection, ConnectionRecord);
 
 /// A connection as it was read, with its expiry evaluated by the database's clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConnectionWithExpiry {
+pub struct ConnectionWithExpiryState {
     /// The connection as stored.
     pub connection: Connection,
     /// Whether the credentials had expired when the connection was read.
     pub is_expired: bool,
 }
 
-impl ConnectionWithExpiry {
+impl ConnectionWithExpiryState {
     /// Whether use cases may use the connection: it is active and not expired. Its health does not matter.
     #[must_use]
     pub fn is_usable(&self) -> bool {

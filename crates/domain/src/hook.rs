@@ -216,7 +216,7 @@ impl Hook {
     }
 
     /// Evaluates the condition. `decide` evaluates the policy into which the condition is compiled.
-    pub fn check_condition(
+    pub fn evaluate_condition(
         &self,
         decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision,
     ) -> HookConditionResult {

@@ -212,7 +212,7 @@ pub trait SecretReader: Send + Sync {
 /// Whether a text contains the prefix of a well-known type of credential with enough characters after it, or a marker
 /// such as `password=`.
 #[must_use]
-pub fn contains_credential_like_word(text: &str) -> bool {
+pub fn contains_likely_credential(text: &str) -> bool {
     const PREFIXES: [&str; 11] =
         ["sk-", "sk_live_", "rk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza"];
     const MARKERS: [&str; 3] = ["-----BEGIN ", "password=", "Bearer ey"];

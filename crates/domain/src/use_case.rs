@@ -14,7 +14,7 @@ mod tests;
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    connection::ConnectionWithExpiry,
+    connection::ConnectionWithExpiryState,
     id::{AssetId, ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     store::{Change, Revision, aggregate},
     time::Timestamp,
@@ -329,7 +329,7 @@ impl UseCase {
     /// When the use case does not await access, or a connection is not usable.
     pub fn activate(
         &self,
-        connections: &[ConnectionWithExpiry],
+        connections: &[ConnectionWithExpiryState],
         stamp: &Stamp,
     ) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::PendingAccess])?;
@@ -342,7 +342,7 @@ impl UseCase {
 
     /// The use case after the grant of one of its access requests, and whether the grant activates it. Each grant
     /// increments the revision, so that concurrent grants conflict.
-    pub(crate) fn after_grant(&self, connections: &[ConnectionWithExpiry], stamp: &Stamp) -> (Self, bool) {
+    pub(crate) fn after_grant(&self, connections: &[ConnectionWithExpiryState], stamp: &Stamp) -> (Self, bool) {
         let is_last =
             self.status == UseCaseStatus::PendingAccess && self.unresolved_connections(connections).is_empty();
         let status = if is_last { UseCaseStatus::Active } else { self.status };
@@ -351,7 +351,7 @@ impl UseCase {
 
     /// The names of the needed connections that do not exist or are not usable, in the order of the plan.
     #[must_use]
-    pub fn unresolved_connections(&self, connections: &[ConnectionWithExpiry]) -> Vec<String> {
+    pub fn unresolved_connections(&self, connections: &[ConnectionWithExpiryState]) -> Vec<String> {
         let is_usable = |name: &String| {
             connections.iter().any(|snapshot| snapshot.connection.name == *name && snapshot.is_usable())
         };

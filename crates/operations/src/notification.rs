@@ -81,9 +81,10 @@ pub enum RequestedPreferenceScope {
     Environment(WorkspaceId, WorkloadId, Slug),
 }
 
-/// The context in which preferences are explained. Without a part, the explanation covers the wider scope.
+/// The context of the notifications whose settings are explained. Without a part, the explanation covers the wider
+/// scope.
 #[derive(Clone, Debug, Default)]
-pub struct PreferenceContext {
+pub struct NotificationContext {
     /// The workspace of the notification; `None` for the whole tenant.
     pub workspace: Option<WorkspaceId>,
     /// The workload of the notification; `None` for the whole workspace.
@@ -362,7 +363,7 @@ impl Notifications {
         &self,
         caller: &Caller,
         category: NotificationCategory,
-        context: PreferenceContext,
+        context: NotificationContext,
     ) -> Result<Vec<EffectivePreference>, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadEffectivePreferences)?;
         let (position, scopes) = self.context_scopes(caller, scope, context).await?;
@@ -393,7 +394,7 @@ impl Notifications {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        context: PreferenceContext,
+        context: NotificationContext,
     ) -> Result<(ResourcePosition, Vec<PreferenceScope>), Failure> {
         let mut scopes = vec![PreferenceScope::Global];
         let workspace = match context.workload {

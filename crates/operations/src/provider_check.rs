@@ -9,11 +9,11 @@ use fairway_domain::{
 };
 use std::time::Instant;
 
-/// Reads the key of an account. An account without a secret reference needs no key.
+/// Checks that the key of an account can be read. An account without a secret reference needs no key.
 ///
 /// # Errors
 /// When the key cannot be read.
-pub async fn read_key(secrets: &dyn SecretReader, account: &AccountToCheck) -> Result<(), SecretError> {
+pub async fn check_key_readable(secrets: &dyn SecretReader, account: &AccountToCheck) -> Result<(), SecretError> {
     match &account.secret_ref {
         Some(reference) => secrets.read_server_secret(reference).await.map(drop),
         None => Ok(()),
@@ -27,7 +27,7 @@ pub async fn check_account(
     provider: &dyn Provider,
     account: &AccountToCheck,
 ) -> CheckResult {
-    if let Err(error) = read_key(secrets, account).await {
+    if let Err(error) = check_key_readable(secrets, account).await {
         return CheckResult::Failed(ProviderFailure::caused_by(ProviderError::Unavailable, error.code()));
     }
     let Some(model) = &account.model else { return CheckResult::NoModel };

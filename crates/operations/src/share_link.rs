@@ -148,7 +148,7 @@ impl ShareLinks {
                     let id: ShareLinkId = self.context.new_id();
                     let change = NewShareLink::create(id, &workload, terms, &self.context.stamp(caller))?;
                     let new_link = change.next.clone();
-                    let token = ShareToken::from_secret(scope.tenant(), self.context.ids.secret());
+                    let token = ShareToken::from_random_bytes(scope.tenant(), self.context.ids.secret());
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     let links = &self.share_link_store;
                     let expires_at = match links.commit_new(scope, change, &token.hash(), outcome.as_ref()).await {

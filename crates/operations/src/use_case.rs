@@ -29,7 +29,7 @@ use fairway_domain::{
         ports::{AssetStore, VersionStore},
     },
     audit::Stamp,
-    connection::{ConnectionStore, ConnectionWithExpiry},
+    connection::{ConnectionStore, ConnectionWithExpiryState},
     execution::provider::Provider,
     id::{UseCaseId, WorkspaceId},
     idempotency::RequestKey,
@@ -423,7 +423,7 @@ impl UseCases {
         &self,
         scope: TenantScope,
         use_case: &UseCase,
-    ) -> Result<Vec<ConnectionWithExpiry>, Failure> {
+    ) -> Result<Vec<ConnectionWithExpiryState>, Failure> {
         let names = use_case.plan.connections();
         if names.is_empty() {
             return Ok(Vec::new());

@@ -11,7 +11,7 @@ pub use fixtures::{ActiveWorkload, Fixtures, Version};
 use crate::{ACCESS_TOKEN_AUDIENCE, FaultProxy, FaultyArtifactStore, StubScriptGateway, TestDatabase, TestIssuer};
 use anyhow::Context as _;
 use fairway_api::{
-    compose::{AccessStoreDecorator, Adapters, BackgroundTasks, Process},
+    compose::{AccessStoreDecorator, Adapters, EnabledBackgroundTasks, Process},
     config::Settings,
     serve,
 };
@@ -221,12 +221,12 @@ impl Builder {
         let listener = TcpListener::bind(settings.bind)?;
         let address = listener.local_addr()?;
         let services = Process::new(&settings, database.url(), adapters)?.services().clone();
-        let tasks = BackgroundTasks {
+        let tasks = EnabledBackgroundTasks {
             executes_runs: !self.without_worker,
             sends_notifications: !self.without_notifications,
             // Tests execute erasures explicitly, so that they control the time of an erasure.
             erases_texts: false,
-            ..BackgroundTasks::default()
+            ..EnabledBackgroundTasks::default()
         };
         let server = ServerThread::start(settings, tasks, process, listener).context("starting the listener")?;
         Ok(TestApp {
@@ -243,7 +243,7 @@ impl Builder {
 impl ServerThread {
     fn start(
         settings: Settings,
-        tasks: BackgroundTasks,
+        tasks: EnabledBackgroundTasks,
         process: Process,
         listener: TcpListener,
     ) -> anyhow::Result<Self> {

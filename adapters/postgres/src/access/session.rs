@@ -197,7 +197,7 @@ impl SessionStore for Database {
         self.execute("release of a session", release).await.map(drop)
     }
 
-    async fn renew(
+    async fn complete_renewal(
         &self,
         scope: TenantScope,
         claim: RenewalClaim,

@@ -112,7 +112,7 @@ impl AssetGrantStore for Database {
         self.typed_page("list of asset grants", page, || all().select(asset_grant::grant_id), rows).await
     }
 
-    async fn granted_assets(
+    async fn select_granted_assets(
         &self,
         scope: TenantScope,
         assets: &[AssetId],

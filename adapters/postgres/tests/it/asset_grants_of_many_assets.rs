@@ -38,7 +38,7 @@ async fn returns_the_granted_ones_of_many_assets() {
         (&principal[..], &namespace, vec![assets[1], assets[2]]),
     ] {
         let granted_assets: Vec<AssetId> =
-            fixture.store.granted_assets(scope(), &assets, principals, visible_scopes).await.unwrap();
+            fixture.store.select_granted_assets(scope(), &assets, principals, visible_scopes).await.unwrap();
         assert_eq!(BTreeSet::from_iter(granted_assets), BTreeSet::from_iter(expected.clone()));
         for asset in &assets {
             let granted = fixture.store.is_granted(scope(), *asset, principals, visible_scopes).await.unwrap();

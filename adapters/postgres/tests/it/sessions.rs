@@ -70,7 +70,7 @@ async fn statements_of_sessions_find_their_rows_by_an_index() {
         let claim = RenewalClaim { session_id: id, renewal_id: uuid::Uuid::now_v7().into() };
         assert_eq!(store.claim_renewal(scope(), claim).await.unwrap(), None, "its groups are new");
         store.store_renewed_tokens(scope(), claim, &[2]).await.unwrap();
-        SessionStore::renew(store, scope(), claim, &session.groups, &[2]).await.unwrap();
+        SessionStore::complete_renewal(store, scope(), claim, &session.groups, &[2]).await.unwrap();
         store.release_renewal(scope(), claim).await.unwrap();
         for target in [LogoutTarget::IssuerSession("none".to_owned()), LogoutTarget::Subject(found.subject)] {
             store.list_for_logout(&found.issuer, &target).await.unwrap();
@@ -112,9 +112,9 @@ async fn one_server_claims_a_renewal_until_it_ends() {
     assert_eq!(store.claim_renewal(scope(), claim).await.unwrap(), Some(vec![7]), "a claim ends by itself");
     // A server whose claim has ended may still have older tokens in memory. It must not store them.
     store.store_renewed_tokens(scope(), other_claim, &[6]).await.unwrap();
-    SessionStore::renew(store, scope(), other_claim, &session.groups, &[6]).await.unwrap();
+    SessionStore::complete_renewal(store, scope(), other_claim, &session.groups, &[6]).await.unwrap();
     assert_eq!(store.claim_renewal(scope(), claim).await.unwrap(), Some(vec![7]), "only the holder stores tokens");
-    SessionStore::renew(store, scope(), claim, &session.groups, &[8]).await.unwrap();
+    SessionStore::complete_renewal(store, scope(), claim, &session.groups, &[8]).await.unwrap();
     assert_eq!(store.claim_renewal(scope(), other_claim).await.unwrap(), None, "its groups are new");
     update_sessions(older_groups).await;
     assert_eq!(store.claim_renewal(scope(), other_claim).await.unwrap(), Some(vec![8]));

@@ -25,7 +25,7 @@ use fairway_domain::{
     slug::Slug,
     store::Revision,
 };
-use fairway_operations::notification::{ExplicitSettings, PreferenceContext, RequestedPreferenceScope};
+use fairway_operations::notification::{ExplicitSettings, NotificationContext, RequestedPreferenceScope};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -391,7 +391,7 @@ pub(crate) async fn read_effective_preferences(
         if lacks_workload { Err(FieldProblem::new("environment", "invalid", rule)) } else { Ok(environment) }
     }));
     let (category, environment) = fields.finish(|| category.zip(environment))?;
-    let context = PreferenceContext {
+    let context = NotificationContext {
         workspace: query.workspace_id.map(Into::into),
         workload: query.workload_id.map(Into::into),
         environment,

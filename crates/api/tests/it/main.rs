@@ -25,7 +25,7 @@ mod audit;
 mod benchmark_fill;
 mod blast_radius;
 mod body_values;
-mod builtin_assistants;
+mod builtin_assistant_workloads;
 mod builtin_tools;
 mod chat_memory;
 mod concurrency;

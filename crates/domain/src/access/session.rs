@@ -65,8 +65,8 @@ impl fmt::Debug for SessionToken {
 impl SessionToken {
     /// Creates the token of a new session from 32 unpredictable bytes.
     #[must_use]
-    pub fn from_secret(tenant: TenantId, secret: [u8; 32]) -> Self {
-        Self { tenant, text: format!("{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)) }
+    pub fn from_random_bytes(tenant: TenantId, random_bytes: [u8; 32]) -> Self {
+        Self { tenant, text: format!("{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(random_bytes)) }
     }
 
     /// Parses the value of a cookie; `None` for an invalid or non-canonical text.
@@ -75,7 +75,7 @@ impl SessionToken {
         let (tenant, encoded_secret) = text.split_at_checked(TENANT_HEX_DIGITS)?;
         let tenant = Uuid::try_parse(tenant).ok()?.into();
         let secret = URL_SAFE_NO_PAD.decode(encoded_secret.strip_prefix('_')?).ok()?.try_into().ok()?;
-        Some(Self::from_secret(tenant, secret)).filter(|token| token.text == text)
+        Some(Self::from_random_bytes(tenant, secret)).filter(|token| token.text == text)
     }
 
     /// The tenant that the cookie names.
@@ -292,7 +292,7 @@ pub trait SessionStore: Send + Sync {
     ) -> Result<(), StoreError>;
     /// Stores new groups and tokens of a session, and ends the renewal claim. Does nothing if the session has ended or
     /// another server has claimed the renewal since.
-    async fn renew(
+    async fn complete_renewal(
         &self,
         scope: TenantScope,
         claim: RenewalClaim,
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     fn token(byte: u8) -> SessionToken {
-        SessionToken::from_secret(Uuid::from_u128(7).into(), [byte; 32])
+        SessionToken::from_random_bytes(Uuid::from_u128(7).into(), [byte; 32])
     }
 
     #[test]

@@ -109,10 +109,10 @@ pub trait AssetGrantStore: Send + Sync {
         principals: &[ActorRef],
         visible_scopes: &VisibleScopes,
     ) -> Result<bool, StoreError> {
-        Ok(!self.granted_assets(scope, &[asset], principals, visible_scopes).await?.is_empty())
+        Ok(!self.select_granted_assets(scope, &[asset], principals, visible_scopes).await?.is_empty())
     }
     /// Selects the assets for which a grant names one of these principals, or a workspace within these scopes.
-    async fn granted_assets(
+    async fn select_granted_assets(
         &self,
         scope: TenantScope,
         assets: &[AssetId],

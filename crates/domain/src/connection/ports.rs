@@ -1,7 +1,7 @@
 //! The store ports of connections.
 
 use super::{
-    CheckedConnection, Connection, ConnectionCheck, ConnectionWithExpiry,
+    CheckedConnection, Connection, ConnectionCheck, ConnectionWithExpiryState,
     expiry_notice::{DueNotice, ExpiryNotice},
 };
 use crate::{
@@ -40,7 +40,7 @@ pub trait ConnectionStore: Send + Sync {
         scope: TenantScope,
         workspace: WorkspaceId,
         names: &[String],
-    ) -> Result<Vec<ConnectionWithExpiry>, StoreError>;
+    ) -> Result<Vec<ConnectionWithExpiryState>, StoreError>;
     /// A page of a workspace's connections, newest first.
     async fn list(
         &self,

@@ -93,7 +93,7 @@ fn reports_unsupported_parts() {
     let parsed_hook = Hook::parse("hook", &content, None).unwrap();
     assert!(parsed_hook.matches("anything"), "an unreadable matcher matches every subject");
     assert_eq!(
-        parsed_hook.check_condition(|_| panic!("an unreadable condition is not evaluated")),
+        parsed_hook.evaluate_condition(|_| panic!("an unreadable condition is not evaluated")),
         HookConditionResult::Unknown
     );
     assert!(matches!(parsed_hook.handler, HookHandler::Unavailable));

@@ -21,7 +21,7 @@ use std::{
 };
 
 /// The maximum number of documents in one ingest.
-pub const MAX_DOCUMENTS: usize = 100;
+pub const MAX_DOCUMENTS_PER_INGEST: usize = 100;
 /// The maximum length of a document's text, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
 /// The maximum total length of the texts of one ingest, in bytes.
@@ -372,7 +372,7 @@ pub fn check_accepts_documents(asset: &Asset) -> Result<(), KnowledgeRefusal> {
 /// # Errors
 /// Returns the first document that is refused.
 pub fn validate_drafts(drafts: &[DocumentDraft], source_type: SourceType) -> Result<Vec<DocumentId>, KnowledgeRefusal> {
-    if !(1..=MAX_DOCUMENTS).contains(&drafts.len()) {
+    if !(1..=MAX_DOCUMENTS_PER_INGEST).contains(&drafts.len()) {
         return Err(KnowledgeRefusal::DocumentCount);
     }
     let (mut ids, mut unique_ids) = (Vec::new(), HashSet::new());

@@ -63,10 +63,10 @@ pub struct ShareToken {
 impl ShareToken {
     /// Creates a token for a tenant from 32 unpredictable bytes.
     #[must_use]
-    pub fn from_secret(tenant: TenantId, secret: [u8; 32]) -> Self {
+    pub fn from_random_bytes(tenant: TenantId, random_bytes: [u8; 32]) -> Self {
         Self {
             tenant,
-            text: format!("{SHARE_TOKEN_PREFIX}{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)),
+            text: format!("{SHARE_TOKEN_PREFIX}{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(random_bytes)),
         }
     }
 
@@ -76,7 +76,7 @@ impl ShareToken {
         let (tenant, rest) = text.strip_prefix(SHARE_TOKEN_PREFIX)?.split_at_checked(TENANT_HEX_DIGITS)?;
         let tenant = Uuid::try_parse(tenant).ok()?.into();
         let secret = URL_SAFE_NO_PAD.decode(rest.strip_prefix('_')?).ok()?.try_into().ok()?;
-        Some(Self::from_secret(tenant, secret)).filter(|token| token.text == text)
+        Some(Self::from_random_bytes(tenant, secret)).filter(|token| token.text == text)
     }
 
     /// The tenant whose share link the token opens.
@@ -111,8 +111,8 @@ pub struct ResultToken(String);
 impl ResultToken {
     /// Creates a token from 32 unpredictable bytes.
     #[must_use]
-    pub fn from_secret(secret: [u8; 32]) -> Self {
-        Self(format!("{RESULT_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(secret)))
+    pub fn from_random_bytes(random_bytes: [u8; 32]) -> Self {
+        Self(format!("{RESULT_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random_bytes)))
     }
 
     /// The hash of a text that a client sent as a result token. The hash of an invalid token equals no stored hash.
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn token_has_one_canonical_form() {
-        let token = ShareToken::from_secret(TENANT_ID.into(), [0xfb; 32]);
+        let token = ShareToken::from_random_bytes(TENANT_ID.into(), [0xfb; 32]);
         let text = token.reveal();
         assert_eq!(text.len(), 4 + 32 + 1 + 43);
         assert_eq!(ShareToken::parse(text), Some(token.clone()));
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn debug_output_hides_tokens() {
-        let share = ShareToken::from_secret(TENANT_ID.into(), [7; 32]);
-        let result = ResultToken::from_secret([7; 32]);
+        let share = ShareToken::from_random_bytes(TENANT_ID.into(), [7; 32]);
+        let result = ResultToken::from_random_bytes([7; 32]);
         let debug_output = format!("{share:?} {result:?} {:?}", share.hash());
         assert_eq!(debug_output, "ShareToken(…) ResultToken(…) TokenHash(…)");
         assert_ne!(share.hash(), result.hash());

@@ -14,7 +14,7 @@ use crate::{
     connection,
     field_path::{from_pointer, push_index},
     prompt::argument_names,
-    secret::contains_credential_like_word,
+    secret::contains_likely_credential,
     slug::Slug,
     text::{is_name, is_prose},
 };
@@ -330,7 +330,7 @@ impl Problems {
     }
 
     fn refuse_secret(&mut self, path: &str, value: &Value) -> Option<()> {
-        if any_text(value, &contains_credential_like_word) {
+        if any_text(value, &contains_likely_credential) {
             self.push(path, "contains_secret", "a bundle contains no credentials");
             return None;
         }

@@ -1,11 +1,11 @@
 //! Gaps: for each reference of a plan, whether its target exists, and who can create it if not.
 
 use super::bundle::BundlePlan;
-use crate::connection::ConnectionWithExpiry;
+use crate::connection::ConnectionWithExpiryState;
 
 /// Whether the target of a reference exists, and who can create it if not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GapKind {
+pub enum ReferenceAvailability {
     /// The asset or connection exists, and the use case reuses it.
     Reused,
     /// The target does not exist. Publication creates the asset, or the caller may create the connection.
@@ -16,8 +16,8 @@ pub enum GapKind {
     NeedsAdmin,
 }
 
-impl GapKind {
-    /// Every kind, in the order of declaration.
+impl ReferenceAvailability {
+    /// Every value, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::Reused, Self::MintFresh, Self::NeedsAccess, Self::NeedsAdmin];
 
     /// The wire form, such as `reused`.
@@ -41,8 +41,8 @@ impl GapKind {
 /// One reference of a plan, with the way to resolve it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gap {
-    /// How the reference can be resolved.
-    pub kind: GapKind,
+    /// Whether the target exists, and who can create it if not.
+    pub availability: ReferenceAvailability,
     /// The slug or name of the target; `None` if the plan names none, or the caller may not see it.
     pub reference: Option<String>,
 }
@@ -73,18 +73,22 @@ pub enum ConnectionAccess {
 
 /// The gap of each connection that a plan names, in the order of the plan.
 #[must_use]
-pub fn connection_gaps(plan: &BundlePlan, connections: &[ConnectionWithExpiry], access: ConnectionAccess) -> Vec<Gap> {
+pub fn connection_gaps(
+    plan: &BundlePlan,
+    connections: &[ConnectionWithExpiryState],
+    access: ConnectionAccess,
+) -> Vec<Gap> {
     let gap = |name: &String| {
         if access == ConnectionAccess::Hidden {
-            return Gap { kind: GapKind::NeedsAdmin, reference: None };
+            return Gap { availability: ReferenceAvailability::NeedsAdmin, reference: None };
         }
         let is_usable = connections.iter().any(|snapshot| snapshot.connection.name == *name && snapshot.is_usable());
-        let kind = match (is_usable, access) {
-            (true, _) => GapKind::Reused,
-            (false, ConnectionAccess::Manage) => GapKind::MintFresh,
-            (false, ConnectionAccess::Read | ConnectionAccess::Hidden) => GapKind::NeedsAccess,
+        let availability = match (is_usable, access) {
+            (true, _) => ReferenceAvailability::Reused,
+            (false, ConnectionAccess::Manage) => ReferenceAvailability::MintFresh,
+            (false, ConnectionAccess::Read | ConnectionAccess::Hidden) => ReferenceAvailability::NeedsAccess,
         };
-        Gap { kind, reference: Some(name.clone()) }
+        Gap { availability, reference: Some(name.clone()) }
     };
     plan.connections().iter().map(gap).collect()
 }

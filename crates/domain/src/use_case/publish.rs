@@ -6,7 +6,7 @@ use crate::{
     access_request::AccessRequest,
     asset::{Asset, NewAsset, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind},
     audit::{FactKind, Stamp},
-    connection::ConnectionWithExpiry,
+    connection::ConnectionWithExpiryState,
     generator,
     id::{AccessRequestId, AssetId, AssetVersionId, BindingId, NamespaceId, ReleaseId, WorkloadId},
     notification_category::NotificationCategory,
@@ -63,7 +63,7 @@ pub struct PublicationContext {
     /// The active policy bundle of the workspace; `None` unless the workspace has exactly one.
     pub policy_bundle: Option<BindableVersion>,
     /// Those connections of the workspace that the plan names.
-    pub connections: Vec<ConnectionWithExpiry>,
+    pub connections: Vec<ConnectionWithExpiryState>,
     /// Whether the caller may create connections.
     pub may_create_connections: bool,
 }

@@ -59,7 +59,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct History {
     current: UseCase,
     archived: Vec<UseCase>,
-    connections: Vec<ConnectionWithExpiry>,
+    connections: Vec<ConnectionWithExpiryState>,
     requests: Vec<AccessRequest>,
     ids: u128,
 }
@@ -299,8 +299,8 @@ fn stamp(ids: &mut u128) -> Stamp {
     }
 }
 
-fn snapshot(connection: Connection) -> ConnectionWithExpiry {
-    ConnectionWithExpiry { connection, is_expired: false }
+fn snapshot(connection: Connection) -> ConnectionWithExpiryState {
+    ConnectionWithExpiryState { connection, is_expired: false }
 }
 
 fn connection(name: &str) -> NewConnection {

@@ -85,7 +85,7 @@ impl Sessions {
         request_id: RequestId,
     ) -> Result<SessionToken, Failure> {
         let (tenant, pin) = self.identity_resolver.pinned_by_sign_in(&person.identity, request_id).await?;
-        let token = SessionToken::from_secret(tenant, self.context.ids.secret());
+        let token = SessionToken::from_random_bytes(tenant, self.context.ids.secret());
         let name = pin.actor.to_string();
         let name = name.split_once(':').map_or(name.as_str(), |(_, name)| name);
         let session = NewSession {

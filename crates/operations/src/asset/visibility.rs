@@ -221,8 +221,9 @@ impl Assets {
         if !other_ids.is_empty() {
             let (scope, other_ids) = (TenantScope::for_caller(caller), Vec::from_iter(other_ids));
             let scopes = caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default();
-            visible_ids
-                .extend(self.asset_grant_store.granted_assets(scope, &other_ids, &caller.principals(), &scopes).await?);
+            visible_ids.extend(
+                self.asset_grant_store.select_granted_assets(scope, &other_ids, &caller.principals(), &scopes).await?,
+            );
         }
         Ok(visible_ids)
     }

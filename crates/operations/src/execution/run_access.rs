@@ -95,7 +95,7 @@ pub(crate) fn guest_access(
     presented_link: Option<&VerifiedLink>,
 ) -> (DelegatedAccess, Option<ResultToken>) {
     let is_anonymous = caller.actor.kind() == ActorKind::Anonymous;
-    let token = is_anonymous.then(|| ResultToken::from_secret(ids.secret()));
+    let token = is_anonymous.then(|| ResultToken::from_random_bytes(ids.secret()));
     let share_link = presented_link.map(|presented_link| presented_link.link().share_link_id);
     (DelegatedAccess { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
 }

@@ -21,13 +21,13 @@ use fairway_domain::{
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
     note::Note,
-    secret::contains_credential_like_word,
+    secret::contains_likely_credential,
     store::PageRequest,
     tenant::TenantScope,
     text::is_prose,
     use_case::{
         bundle::{BundlePlan, BundleRefusal},
-        gaps::{ConnectionAccess, Gap, GapKind, Gaps, connection_gaps},
+        gaps::{ConnectionAccess, Gap, Gaps, ReferenceAvailability, connection_gaps},
     },
 };
 use serde_json::Value;
@@ -212,15 +212,18 @@ impl UseCases {
         let policy_bundle = match self.sole_policy_bundle(scope, position).await? {
             Some(asset) => {
                 if self.assets.sees_asset(caller, &asset, Some(position)).await? {
-                    Gap { kind: GapKind::Reused, reference: Some(asset.slug.to_string()) }
+                    Gap { availability: ReferenceAvailability::Reused, reference: Some(asset.slug.to_string()) }
                 } else {
-                    Gap { kind: GapKind::NeedsAdmin, reference: None }
+                    Gap { availability: ReferenceAvailability::NeedsAdmin, reference: None }
                 }
             }
-            None => Gap { kind: GapKind::MintFresh, reference: None },
+            None => Gap { availability: ReferenceAvailability::MintFresh, reference: None },
         };
         Ok(Gaps {
-            model_policy: Gap { kind: GapKind::Reused, reference: Some(plan.model_policy_ref().to_string()) },
+            model_policy: Gap {
+                availability: ReferenceAvailability::Reused,
+                reference: Some(plan.model_policy_ref().to_string()),
+            },
             policy_bundle,
             connections: connection_gaps(plan, &connections, access),
             redacted: access == ConnectionAccess::Hidden,
@@ -245,7 +248,7 @@ fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateR
 fn clarification(answer: &Value) -> Option<GenerationOutcome> {
     let text = |name: &str| {
         let text = answer.get(name).and_then(Value::as_str)?;
-        let is_plain = is_prose(text, MAX_QUESTION) && !text.contains('<') && !contains_credential_like_word(text);
+        let is_plain = is_prose(text, MAX_QUESTION) && !text.contains('<') && !contains_likely_credential(text);
         is_plain.then(|| text.to_owned())
     };
     let question = text("question").filter(|question| !question.trim().is_empty())?;

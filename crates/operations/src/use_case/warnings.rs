@@ -13,7 +13,7 @@ use fairway_domain::{
     tenant::TenantScope,
     use_case::{
         bundle::BundlePlan,
-        gaps::{Gap, GapKind, Gaps},
+        gaps::{Gap, Gaps, ReferenceAvailability},
     },
 };
 
@@ -40,7 +40,9 @@ impl UseCases {
         plan: &BundlePlan,
         gaps: &Gaps,
     ) -> Result<Vec<PlanWarning>, Failure> {
-        let Gap { kind: GapKind::Reused, reference: Some(slug) } = &gaps.policy_bundle else { return Ok(Vec::new()) };
+        let Gap { availability: ReferenceAvailability::Reused, reference: Some(slug) } = &gaps.policy_bundle else {
+            return Ok(Vec::new());
+        };
         let Ok(slug) = Slug::parse(slug) else { return Ok(Vec::new()) };
         let stored = self.asset_store.find_by_slug(scope, &slug, None).await?;
         let Some((_, Some(version))) = stored else { return Ok(Vec::new()) };
@@ -116,7 +118,7 @@ pub(super) fn plan_warnings(
             );
             warn("name_not_used", message);
         }
-        let reused = gaps.connections.iter().filter(|gap| gap.kind == GapKind::Reused);
+        let reused = gaps.connections.iter().filter(|gap| gap.availability == ReferenceAvailability::Reused);
         for name in reused.filter_map(|gap| gap.reference.as_deref()) {
             let message = format!("the description mentions the connection `{name}`, so the bundle needs it");
             warn("assumed_connection", message);
@@ -131,16 +133,17 @@ pub(super) fn plan_warnings(
     if matches!(plan.inputs(), [input] if input.name == "input") {
         warn("assumed_input", "the description names no input, so the bundle assumes one: `input`".to_owned());
     }
-    match (gaps.policy_bundle.kind, &gaps.policy_bundle.reference) {
-        (GapKind::MintFresh, _) => {
+    match (gaps.policy_bundle.availability, &gaps.policy_bundle.reference) {
+        (ReferenceAvailability::MintFresh, _) => {
             let message = "publication makes a policy bundle that allows runs in `dev` and denies them elsewhere";
             warn("assumed_policy", message.to_owned());
         }
-        (GapKind::Reused, Some(slug)) => {
+        (ReferenceAvailability::Reused, Some(slug)) => {
             let message = format!("publication reuses the workspace's policy bundle `{slug}`");
             warn("assumed_policy_bundle", message);
         }
-        (GapKind::Reused | GapKind::NeedsAccess | GapKind::NeedsAdmin, _) => {}
+        (ReferenceAvailability::Reused | ReferenceAvailability::NeedsAccess | ReferenceAvailability::NeedsAdmin, _) => {
+        }
     }
     if uses_tools(plan) {
         let message = "agents of the flow call tools: bind their definitions to the release draft before its review";

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 fn hash() -> TokenHash {
     let secret = [Uuid::now_v7().into_bytes(), Uuid::now_v7().into_bytes()].concat();
-    ShareToken::from_secret(scope().tenant(), secret.try_into().unwrap()).hash()
+    ShareToken::from_random_bytes(scope().tenant(), secret.try_into().unwrap()).hash()
 }
 
 fn change(workload: &Workload, max_uses: u32) -> Change<NewShareLink> {

@@ -49,7 +49,7 @@ pub(super) fn pin(fixture: &Fixture) -> Decision {
 
 pub(crate) fn hash() -> TokenHash {
     let secret = [Uuid::now_v7().into_bytes(), Uuid::now_v7().into_bytes()].concat();
-    SessionToken::from_secret(scope().tenant(), secret.try_into().unwrap()).hash()
+    SessionToken::from_random_bytes(scope().tenant(), secret.try_into().unwrap()).hash()
 }
 
 pub(crate) async fn session_of_pinned_identity(fixture: &Fixture) -> NewSession {

@@ -68,7 +68,7 @@ pub(super) async fn execute_point_statements(fixture: &Fixture, store: &Database
     VersionStore::source_text(store, scope(), binding.asset_version_id).await.unwrap().unwrap();
     let (asset, version) = (binding.asset_id, binding.asset_version_id);
     assert!(VersionStore::is_route_effective(store, scope(), asset, version, "primary").await.unwrap());
-    AssetGrantStore::granted_assets(store, scope(), &[asset], &caller, &VisibleScopes::default()).await.unwrap();
+    AssetGrantStore::select_granted_assets(store, scope(), &[asset], &caller, &VisibleScopes::default()).await.unwrap();
     for label in [None, Some(&binding.version_label)] {
         AssetStore::find_by_slug(store, scope(), &binding.asset_slug, label).await.unwrap().unwrap().1.unwrap();
     }

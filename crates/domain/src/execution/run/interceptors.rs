@@ -217,23 +217,23 @@ impl<'a> Run<'a> {
                 .and_then(|event| plan.hooks.next(event, &interception.subject, interception.next_hook));
             let Some((index, hook)) = next else { return self.continue_with(interception) };
             interception.next_hook = index.saturating_add(1);
-            let response = match hook.check_condition(|condition| self.evaluate_event_policy(condition, &interception))
-            {
-                HookConditionResult::No => continue,
-                HookConditionResult::Unknown => Err(HookError::Condition),
-                HookConditionResult::Yes => match &hook.handler {
-                    HookHandler::Policy(policy) => {
-                        Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &interception)))
-                    }
-                    HookHandler::Http(address) => {
-                        let call = self.build_hook_call(hook, address, &interception);
-                        interception.pending_hook = Some(hook);
-                        self.interception = Some(interception);
-                        return RunEffect::CallHook(Box::new(call));
-                    }
-                    HookHandler::Unavailable => Err(HookError::Unavailable),
-                },
-            };
+            let response =
+                match hook.evaluate_condition(|condition| self.evaluate_event_policy(condition, &interception)) {
+                    HookConditionResult::No => continue,
+                    HookConditionResult::Unknown => Err(HookError::Condition),
+                    HookConditionResult::Yes => match &hook.handler {
+                        HookHandler::Policy(policy) => {
+                            Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &interception)))
+                        }
+                        HookHandler::Http(address) => {
+                            let call = self.build_hook_call(hook, address, &interception);
+                            interception.pending_hook = Some(hook);
+                            self.interception = Some(interception);
+                            return RunEffect::CallHook(Box::new(call));
+                        }
+                        HookHandler::Unavailable => Err(HookError::Unavailable),
+                    },
+                };
             if let Err(failure) = self.apply_hook_response(hook, response, &mut interception) {
                 return self.block(interception, failure);
             }

@@ -31,7 +31,7 @@ fn reports_the_first_fault_of_the_drafts() {
     let valid = draft("a", "text");
     assert_eq!(validate_drafts(std::slice::from_ref(&valid), SourceType::Inline).unwrap().len(), 1);
     assert_eq!(validate_drafts(&[], SourceType::Inline), Err(KnowledgeRefusal::DocumentCount));
-    let too_many: Vec<_> = (0..=MAX_DOCUMENTS).map(|number| draft(&format!("d{number}"), "text")).collect();
+    let too_many: Vec<_> = (0..=MAX_DOCUMENTS_PER_INGEST).map(|number| draft(&format!("d{number}"), "text")).collect();
     assert_eq!(validate_drafts(&too_many, SourceType::Inline), Err(KnowledgeRefusal::DocumentCount));
     let with_change = |change: &dyn Fn(&mut DocumentDraft)| {
         let mut changed = draft("b", "text");

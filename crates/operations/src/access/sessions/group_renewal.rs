@@ -165,7 +165,7 @@ impl Sessions {
             Err(failure) => return Err(failure.into()),
         };
         let sealed = seal_tokens(provider, token, &person.tokens)?;
-        self.session_store.renew(scope, claim, &pin.groups, &sealed).await.map_err(Failure::from)?;
+        self.session_store.complete_renewal(scope, claim, &pin.groups, &sealed).await.map_err(Failure::from)?;
         Ok(Some(pin.groups.clone()))
     }
 
