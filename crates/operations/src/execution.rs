@@ -25,6 +25,7 @@ mod review;
 mod run;
 pub(crate) mod run_access;
 mod run_decision;
+mod run_payload;
 mod schema_check;
 pub(crate) mod script;
 mod shutdown;
@@ -46,6 +47,6 @@ pub use execution_reader::{Disclosure, ExecutionDetail, ExecutionQuery, Executio
 pub use recovery::{RunRecovery, run_recovery};
 pub use resolve_unknown::UnknownOutcomes;
 pub use review::{Reviews, run_review_endings};
-pub use script::RunPayload;
+pub use run_payload::RunPayload;
 pub use usage::{UsageQuery, UsageReports};
 pub use worker::{RunWorker, run_worker};

@@ -1,6 +1,6 @@
 //! Parameters and result of an execution request.
 
-use super::{plan::WorkloadCacheKey, script::RunPayload};
+use super::{plan::WorkloadCacheKey, run_payload::RunPayload};
 use crate::share_link::VerifiedLink;
 use fairway_domain::{
     access::{ActorRef, Caller},

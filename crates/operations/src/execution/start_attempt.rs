@@ -10,7 +10,8 @@ use super::{
     run::{ActiveRun, InlineRun},
     run_access,
     run_decision::{RunDecision, RunDecisionRefusal, RunDecisionRequest},
-    script::{RunPayload, RunWork, limits_of},
+    run_payload::RunPayload,
+    script::{RunWork, limits_of},
     submit::{Submission, SubmitOutcome},
 };
 use crate::{
