@@ -11,7 +11,7 @@
 //! rows whose guard holds. Only these two write facts.
 
 mod fact_columns;
-mod row_set;
+mod input_rows;
 
 use crate::{
     param::{Param, ParamValue, SqlValue},
@@ -27,11 +27,11 @@ use fairway_domain::{
 use std::{fmt, sync::OnceLock};
 
 pub(crate) use fact_columns::FactColumns;
-use row_set::{Column, RowCount, RowSet};
+use input_rows::{Column, InputRows, RowCount};
 
-/// The values of a statement: row sets and parameters. The first row set is `input`.
+/// The values of a statement: the rows of its input CTEs, and parameters. The first CTE is `input`.
 pub(crate) struct Input<'v> {
-    row_sets: Vec<RowSet<'v>>,
+    rows: Vec<InputRows<'v>>,
     params: Vec<Column<'v>>,
 }
 
@@ -53,7 +53,7 @@ impl<'v> Input<'v> {
 
     /// Starts an input that has parameters but no rows.
     pub(crate) const fn without_rows() -> Self {
-        Self { row_sets: Vec::new(), params: Vec::new() }
+        Self { rows: Vec::new(), params: Vec::new() }
     }
 
     /// Starts an input that has parameters but no rows. The first parameter is `tenant_id`.
@@ -61,39 +61,39 @@ impl<'v> Input<'v> {
         Self::without_rows().with_param("tenant_id", scope.tenant().uuid())
     }
 
-    fn of(shape: RowCount) -> Self {
-        Self { row_sets: vec![RowSet { name: "input", shape, columns: Vec::with_capacity(32) }], params: Vec::new() }
+    fn of(count: RowCount) -> Self {
+        Self { rows: vec![InputRows { name: "input", count, columns: Vec::with_capacity(32) }], params: Vec::new() }
     }
 
-    /// Starts another row set of many rows. Columns that are added later belong to it.
+    /// Starts another CTE of many rows. Columns that are added later belong to it.
     #[must_use]
-    pub(crate) fn with_row_set(mut self, name: &'static str) -> Self {
-        self.row_sets.push(RowSet { name, shape: RowCount::Many, columns: Vec::with_capacity(12) });
+    pub(crate) fn with_rows(mut self, name: &'static str) -> Self {
+        self.rows.push(InputRows { name, count: RowCount::Many, columns: Vec::with_capacity(12) });
         self
     }
 
-    /// Adds a column with a single value, for a row set of one row.
+    /// Adds a column with a single value, for a CTE of one row.
     #[must_use]
     pub(crate) fn with<T: SqlValue + 'v>(self, name: &'static str, value: T) -> Self {
         self.column(name, T::TYPE, ParamValue::new(value))
     }
 
-    /// Adds a column to a row set of many rows. Each row has one of the values.
+    /// Adds a column to a CTE of many rows. Each row has one of the values.
     #[must_use]
     pub(crate) fn with_column<T: SqlValue + 'v>(
         mut self,
         name: &'static str,
         values: impl IntoIterator<Item = T>,
     ) -> Self {
-        debug_assert!(!self.has_row_count(RowCount::One), "{name} is a column of a row set of one row");
+        debug_assert!(!self.has_row_count(RowCount::One), "{name} is a column of a CTE of one row");
         let mut values = values.into_iter();
         let (first, second) = (values.next(), values.next());
-        if let [input] = self.row_sets.as_mut_slice()
+        if let [input] = self.rows.as_mut_slice()
             && input.columns.is_empty()
             && first.is_some()
             && second.is_none()
         {
-            input.shape = RowCount::OneOfMany;
+            input.count = RowCount::OneOfMany;
         }
         match (first, second) {
             (Some(value), None) if self.has_row_count(RowCount::OneOfMany) => self.with(name, value),
@@ -104,23 +104,23 @@ impl<'v> Input<'v> {
         }
     }
 
-    /// Adds a column whose value is a list, for a row set of one row.
+    /// Adds a column whose value is a list, for a CTE of one row.
     #[must_use]
     pub(crate) fn with_list<T: SqlValue + 'v>(self, name: &'static str, values: Vec<T>) -> Self {
-        debug_assert!(self.has_row_count(RowCount::One), "{name} is a list in a row set of many rows");
+        debug_assert!(self.has_row_count(RowCount::One), "{name} is a list in a CTE of many rows");
         self.column(name, T::ARRAY, ParamValue::array(values))
     }
 
-    /// Adds a column whose value is a list or null, for a row set of one row.
+    /// Adds a column whose value is a list or null, for a CTE of one row.
     #[must_use]
     pub(crate) fn with_optional_list<T: SqlValue + 'v>(self, name: &'static str, values: Option<Vec<T>>) -> Self {
-        debug_assert!(self.has_row_count(RowCount::One), "{name} is a list in a row set of many rows");
+        debug_assert!(self.has_row_count(RowCount::One), "{name} is a list in a CTE of many rows");
         self.column(name, T::ARRAY, ParamValue::optional_array(values))
     }
 
-    /// Whether the last row set has this number of rows.
+    /// Whether the last CTE has this number of rows.
     fn has_row_count(&self, count: RowCount) -> bool {
-        self.row_sets.last().is_some_and(|rows| rows.shape == count)
+        self.rows.last().is_some_and(|rows| rows.count == count)
     }
 
     /// Adds a parameter. The SQL refers to it as `{name}`.
@@ -156,7 +156,7 @@ impl<'v> Input<'v> {
 
     fn column(mut self, name: &'static str, sql_type: &'static str, value: ParamValue<'v>) -> Self {
         let column = Column { name, sql_type, value };
-        match self.row_sets.last_mut() {
+        match self.rows.last_mut() {
             Some(rows) => rows.columns.push(column),
             None => self.params.push(column),
         }
@@ -164,7 +164,7 @@ impl<'v> Input<'v> {
     }
 
     fn columns(&self) -> impl Iterator<Item = &Column<'v>> {
-        self.row_sets.iter().flat_map(|rows| &rows.columns).chain(&self.params)
+        self.rows.iter().flat_map(|rows| &rows.columns).chain(&self.params)
     }
 
     /// The parameters, in the order of their numbers.
@@ -176,11 +176,11 @@ impl<'v> Input<'v> {
         self.columns().map(|column| (column.name, column.sql_type))
     }
 
-    /// The definitions of the CTEs of all row sets.
+    /// The definitions of all input CTEs.
     fn ctes(&self) -> String {
         let mut sql = String::new();
         let mut number = 1_usize;
-        for rows in &self.row_sets {
+        for rows in &self.rows {
             rows.write_cte(&mut sql, number);
             number = number.saturating_add(rows.columns.len());
         }
@@ -189,7 +189,7 @@ impl<'v> Input<'v> {
 
     /// Replaces each parameter name in braces by the parameter's number.
     fn number_params(&self, mut sql: String) -> String {
-        let first = self.row_sets.iter().map(|rows| rows.columns.len()).fold(1, usize::saturating_add);
+        let first = self.rows.iter().map(|rows| rows.columns.len()).fold(1, usize::saturating_add);
         for (number, Column { name, sql_type, .. }) in (first..).zip(&self.params) {
             sql = sql.replace(&format!("{{{name}}}"), &format!("${number}::{sql_type}"));
         }
@@ -276,7 +276,7 @@ impl StatementText {
     }
 
     fn get(&self, input: &Input<'_>, body: impl FnOnce() -> String) -> Result<&str, StoreError> {
-        let is_one_of_many = input.row_sets.first().is_some_and(|rows| rows.shape == RowCount::OneOfMany);
+        let is_one_of_many = input.rows.first().is_some_and(|rows| rows.count == RowCount::OneOfMany);
         let text = if is_one_of_many { &self.one_of_many } else { &self.text };
         let NamedText { parameters, sql, is_complete } = text.get_or_init(|| {
             let sql = input.number_params(format!("{}{}", input.ctes(), body()));
@@ -328,7 +328,7 @@ impl Query {
             let sql = self.sql.to_string();
             let is_statement = STATEMENTS.iter().any(|keyword| sql.trim_start().starts_with(keyword));
             let separator = if is_statement { " " } else { ", " };
-            if input.row_sets.is_empty() { sql } else { format!("{separator}{sql}") }
+            if input.rows.is_empty() { sql } else { format!("{separator}{sql}") }
         })
     }
 }

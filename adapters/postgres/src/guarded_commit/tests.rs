@@ -98,7 +98,7 @@ fn refuses_a_second_form_of_input() {
 }
 
 #[test]
-fn numbers_row_sets_before_parameters() {
+fn numbers_columns_of_rows_before_parameters() {
     static COUNT: Query = Query::new(
         "counted AS (SELECT thing_id, count(*) FROM part JOIN input USING (thing_id) GROUP BY 1)
          SELECT * FROM counted WHERE thing_id >= {first} LIMIT {limit}",
@@ -106,7 +106,7 @@ fn numbers_row_sets_before_parameters() {
     let input = Input::many()
         .with_column("thing_id", vec![Uuid::nil(); 2])
         .with_param("first", Uuid::nil())
-        .with_row_set("part")
+        .with_rows("part")
         .with_column("thing_id", vec![Uuid::nil()])
         .with_column("name", vec!["a"])
         .with_param("limit", 5_i64);

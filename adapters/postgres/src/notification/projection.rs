@@ -396,7 +396,7 @@ impl ProjectionStore for Database {
     ) -> Result<HeldRoles, StoreError> {
         let (kinds, references): (Vec<&str>, Vec<_>) = binding_scopes(positions).into_iter().unzip();
         let input = Input::of_params(scope)
-            .with_row_set("scope_key")
+            .with_rows("scope_key")
             .with_column("scope_kind", kinds)
             .with_column("scope_ref", references)
             .with_list_param("acting_roles", ACTING_ROLES.clone())

@@ -83,7 +83,7 @@ fn add_step_rows<'v>(input: Input<'v>, steps: &[(Uuid, (i16, &'v StepRecord))]) 
     // The conversion cannot overflow in practice: `i64` covers 292,000 years in microseconds.
     let microseconds = |step: &StepRecord| i64::try_from(step.duration.as_micros()).unwrap_or(i64::MAX);
     input
-        .with_row_set("step")
+        .with_rows("step")
         .with_column("execution_id", ids(steps))
         .with_column("position", steps.iter().map(|(_, (position, _))| *position))
         .with_column("step_id", records().map(|step| step.step_id.as_str()))
@@ -95,7 +95,7 @@ fn add_step_rows<'v>(input: Input<'v>, steps: &[(Uuid, (i16, &'v StepRecord))]) 
 fn add_artifact_rows<'v>(input: Input<'v>, artifacts: &[(Uuid, &'v EvidenceArtifact)]) -> Input<'v> {
     let documents = || artifacts.iter().map(|(_, artifact)| *artifact);
     input
-        .with_row_set("artifact")
+        .with_rows("artifact")
         .with_column("execution_id", ids(artifacts))
         .with_column("artifact_id", documents().map(|artifact| artifact.artifact_id.uuid()))
         .with_column("kind", documents().map(|artifact| artifact.kind))
@@ -107,7 +107,7 @@ fn add_artifact_rows<'v>(input: Input<'v>, artifacts: &[(Uuid, &'v EvidenceArtif
 fn add_lineage_rows<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -> Input<'v> {
     let items = || lineage.iter().map(|(_, item)| *item);
     input
-        .with_row_set("lineage_item")
+        .with_rows("lineage_item")
         .with_column("execution_id", ids(lineage))
         .with_column("lineage_id", items().map(|item| item.lineage_id.uuid()))
         .with_column("origin", items().map(|item| item.origin.as_str()))
@@ -126,7 +126,7 @@ pub(super) fn add_event_rows<'v>(input: Input<'v>, endings: impl Iterator<Item =
     let records = of_runs(endings, |ending| &ending.progress);
     let position = |progress: &ProgressRecord| i16::try_from(progress.position).unwrap_or(i16::MAX);
     input
-        .with_row_set("progress")
+        .with_rows("progress")
         .with_column("execution_id", ids(&records))
         .with_column("position", records.iter().map(|(_, progress)| position(progress)))
         .with_column("events", records.iter().map(|(_, progress)| json!(progress.events).to_string()))
@@ -147,16 +147,16 @@ pub(super) fn add_rare_rows<'v>(
         .collect();
     let reviews = of_runs(endings, |ending| &ending.review_timeout);
     input
-        .with_row_set("fulfilment")
+        .with_rows("fulfilment")
         .with_column("execution_id", ids(&fulfilled))
         .with_column("obligation", fulfilled.iter().map(|(_, (obligation, _))| obligation.as_str()))
         .with_column("fulfilled_at", fulfilled.iter().map(|(_, (_, at))| at.to_datetime()))
-        .with_row_set("payload")
+        .with_rows("payload")
         .with_column("execution_id", ids(&payloads))
         .with_column("artifact_id", payloads.iter().map(|(_, (artifact, _))| *artifact))
         .with_column("salt", payloads.iter().map(|(_, (_, payload))| payload.salt.as_slice()))
         .with_column("body", payloads.iter().map(|(_, (_, payload))| &*payload.body))
-        .with_row_set("review")
+        .with_rows("review")
         .with_column("execution_id", ids(&reviews))
         .with_column("timeout_seconds", reviews.iter().map(|(_, timeout)| timeout.as_secs_f64()))
 }
@@ -164,7 +164,7 @@ pub(super) fn add_rare_rows<'v>(
 fn add_decision_rows<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecision)]) -> Input<'v> {
     let records = || decisions.iter().map(|(_, decision)| *decision);
     input
-        .with_row_set("decision")
+        .with_rows("decision")
         .with_column("execution_id", ids(decisions))
         .with_column("decision_id", records().map(|decision| decision.decision_id.uuid()))
         .with_column("outcome", records().map(|decision| decision.outcome.as_str()))

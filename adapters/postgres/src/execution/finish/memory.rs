@@ -68,7 +68,7 @@ pub(super) fn add_turn_rows<'v>(
     let conversations = || writebacks().map(|writeback| &writeback.conversation);
     let configs = || writebacks().map(|writeback| &writeback.turn.memory.config);
     input
-        .with_row_set("turn")
+        .with_rows("turn")
         .with_column("execution_id", turns.iter().map(|(ending, _)| ending.execution_id.uuid()))
         .with_column("owner", conversations().map(|conversation| conversation.owner.to_string()))
         .with_column("session_id", conversations().map(|conversation| conversation.session.as_str()))

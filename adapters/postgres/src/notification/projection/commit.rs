@@ -110,8 +110,8 @@ impl Database {
         projection: &Projection,
     ) -> Result<u64, CommitError> {
         let count = |name, number: u64| require_decoded(name, i64::try_from(number).ok());
-        let input = suppressed_input(scope, projection).with_row_set("inbox");
-        let input = add_outbox_rows(add_inbox_rows(input, projection).with_row_set("outbox"), projection)
+        let input = suppressed_input(scope, projection).with_rows("inbox");
+        let input = add_outbox_rows(add_inbox_rows(input, projection).with_rows("outbox"), projection)
             .with_param("log_id", scope.tenant().uuid())
             .with_param("position", count("position", positions.start)?)
             .with_param("end", count("end", positions.end)?)

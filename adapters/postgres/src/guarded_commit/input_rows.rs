@@ -1,20 +1,20 @@
-//! Row sets: the rows that a statement receives as a CTE.
+//! Input rows: the rows that a statement receives as a CTE.
 
 use crate::param::ParamValue;
 use std::fmt::Write as _;
 
-/// The number of rows of a row set, which determines its text.
+/// The number of input rows, which determines the text of their CTE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RowCount {
     /// One row, whose columns are single values.
     One,
     /// Any number of rows, whose columns are arrays of equal length.
     Many,
-    /// One row of a row set that may have many. Its columns are single values.
+    /// One row of a CTE that may have many. Its columns are single values.
     OneOfMany,
 }
 
-/// A column of a row set, or a parameter.
+/// A column of input rows, or a parameter.
 pub(super) struct Column<'v> {
     pub(super) name: &'static str,
     pub(super) sql_type: &'static str,
@@ -22,17 +22,17 @@ pub(super) struct Column<'v> {
 }
 
 /// Rows that a statement receives as a CTE.
-pub(super) struct RowSet<'v> {
+pub(super) struct InputRows<'v> {
     pub(super) name: &'static str,
-    pub(super) shape: RowCount,
+    pub(super) count: RowCount,
     pub(super) columns: Vec<Column<'v>>,
 }
 
-impl RowSet<'_> {
+impl InputRows<'_> {
     /// Appends the definition of the CTE. `number` is the number of its first parameter.
     pub(super) fn write_cte(&self, sql: &mut String, number: usize) {
-        let Self { name: table, shape, columns } = self;
-        let has_arrays = *shape == RowCount::Many;
+        let Self { name: table, count, columns } = self;
+        let has_arrays = *count == RowCount::Many;
         let mut separator = if number == 1 { "WITH " } else { ", " };
         // Errors are ignored, because writing to a string cannot fail.
         let _ = write!(sql, "{separator}{table} AS (SELECT {}", if has_arrays { "* FROM unnest(" } else { "" });
