@@ -16,7 +16,7 @@ pub use checkpoint_archive::ObjectCheckpointArchive;
 use fairway_domain::{
     asset::{
         artifact_integrity::UnverifiedBytes,
-        artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
+        artifact_store::{ArtifactPath, ArtifactStore, ArtifactStoreError, ObjectListing, PutOutcome, StoredObject},
     },
     time::Timestamp,
 };
@@ -97,13 +97,13 @@ impl ObjectArtifactStore {
         Self { store, has_seen_markers: AtomicBool::new(false) }
     }
 
-    async fn put(&self, path: &Path, bytes: Bytes) -> Result<PutOutcome, ArtifactError> {
+    async fn put(&self, path: &Path, bytes: Bytes) -> Result<PutOutcome, ArtifactStoreError> {
         let create = PutOptions::from(PutMode::Create);
         match self.store.put_opts(path, bytes.clone().into(), create).await {
             Ok(_) => Ok(PutOutcome::Created),
             Err(StoreFailure::AlreadyExists { .. }) => match self.get(path, bytes.len()).await? {
                 Some(stored) if stored.is_equal_to(&bytes) => Ok(PutOutcome::AlreadyExists),
-                Some(_) => Err(ArtifactError::Conflict),
+                Some(_) => Err(ArtifactStoreError::Conflict),
                 // Another writer's put of this object is unfinished or was rolled back, so the caller retries.
                 None => Err(unavailable(io::Error::other("an object was reported but cannot be read"))),
             },
@@ -111,7 +111,7 @@ impl ObjectArtifactStore {
         }
     }
 
-    async fn get(&self, path: &Path, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+    async fn get(&self, path: &Path, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactStoreError> {
         match self.store.get(path).await {
             Ok(object) => bounded_read::collect(object, expected_len).await.map(Some).map_err(unavailable),
             Err(StoreFailure::NotFound { .. }) => Ok(None),
@@ -119,13 +119,13 @@ impl ObjectArtifactStore {
         }
     }
 
-    async fn check_markers(&self) -> Result<(), ArtifactError> {
+    async fn check_markers(&self) -> Result<(), ArtifactStoreError> {
         try_join_all(MARKED_PREFIXES.map(|prefix| self.check_marker(prefix))).await?;
         self.has_seen_markers.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    async fn check_marker(&self, prefix: &str) -> Result<(), ArtifactError> {
+    async fn check_marker(&self, prefix: &str) -> Result<(), ArtifactStoreError> {
         let marker = marker_in(prefix);
         if self.get(&marker, MARKER_TEXT.len()).await?.is_none() {
             if self.has_seen_markers.load(Ordering::Relaxed) {
@@ -143,12 +143,16 @@ fn marker_in(prefix: &str) -> Path {
 
 #[async_trait]
 impl ArtifactStore for ObjectArtifactStore {
-    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
+    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactStoreError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
         with_timeout(CALL_TIMEOUT, self.put(&path, bytes.into())).instrument(span("artifact put")).await
     }
 
-    async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+    async fn read(
+        &self,
+        path: &ArtifactPath,
+        expected_len: usize,
+    ) -> Result<Option<UnverifiedBytes>, ArtifactStoreError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
         with_timeout(CALL_TIMEOUT, self.get(&path, expected_len)).instrument(span("artifact get")).await
     }
@@ -157,7 +161,7 @@ impl ArtifactStore for ObjectArtifactStore {
         Box::new(Listing { objects: self.store.list(Some(&Path::from(prefix))).fuse() })
     }
 
-    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
+    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactStoreError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
         let delete = async {
             match self.store.delete(&path).await {
@@ -168,7 +172,7 @@ impl ArtifactStore for ObjectArtifactStore {
         with_timeout(CALL_TIMEOUT, delete).instrument(span("artifact delete")).await
     }
 
-    async fn ready(&self) -> Result<(), ArtifactError> {
+    async fn ready(&self) -> Result<(), ArtifactStoreError> {
         with_timeout(CONNECT_TIMEOUT, self.check_markers()).await
     }
 }
@@ -180,7 +184,7 @@ struct Listing {
 
 #[async_trait]
 impl ObjectListing for Listing {
-    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError> {
+    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactStoreError> {
         let page = async {
             let mut objects = Vec::new();
             while objects.len() < limit
@@ -242,8 +246,8 @@ fn bucket_store(credentials: AmazonS3Builder, bucket: &S3Location) -> Result<Arc
 
 async fn with_timeout<T>(
     limit: Duration,
-    call: impl Future<Output = Result<T, ArtifactError>>,
-) -> Result<T, ArtifactError> {
+    call: impl Future<Output = Result<T, ArtifactStoreError>>,
+) -> Result<T, ArtifactStoreError> {
     timeout(limit, call).await.unwrap_or_else(|elapsed| Err(unavailable(elapsed)))
 }
 
@@ -252,8 +256,8 @@ fn span(call: &'static str) -> Span {
     tracing::debug_span!("artifact", otel.name = call, otel.kind = "client")
 }
 
-fn unavailable(source: impl Error + Send + Sync + 'static) -> ArtifactError {
-    ArtifactError::Unavailable(Box::new(source))
+fn unavailable(source: impl Error + Send + Sync + 'static) -> ArtifactStoreError {
+    ArtifactStoreError::Unavailable(Box::new(source))
 }
 
 #[cfg(test)]

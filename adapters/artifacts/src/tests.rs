@@ -28,7 +28,7 @@ async fn stores_an_object_once_and_refuses_other_bytes() {
     assert!(store.read(&path(), 7).await.unwrap().is_none());
     assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), PutOutcome::Created);
     assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), PutOutcome::AlreadyExists);
-    assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactError::Conflict)));
+    assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactStoreError::Conflict)));
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"one"));
 }
 
@@ -46,7 +46,7 @@ async fn one_of_many_writers_creates_the_object() {
     for writer in writers {
         match writer.await.unwrap() {
             Ok(PutOutcome::Created) => created += 1,
-            Err(ArtifactError::Conflict) => {}
+            Err(ArtifactStoreError::Conflict) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -60,10 +60,10 @@ async fn is_ready_until_the_directory_is_removed() {
     store.ready().await.unwrap();
     store.ready().await.unwrap();
     fs::remove_dir_all(directory.path()).unwrap();
-    assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+    assert!(matches!(store.ready().await, Err(ArtifactStoreError::Unavailable(_))));
     // An empty directory at the same path is not the original store.
     fs::create_dir(directory.path()).unwrap();
-    assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+    assert!(matches!(store.ready().await, Err(ArtifactStoreError::Unavailable(_))));
     // A new process has not seen the markers, so it may initialize the empty directory.
     in_directory(directory.path()).ready().await.unwrap();
 }
@@ -75,11 +75,11 @@ async fn is_not_ready_if_a_prefix_is_not_writable() {
         let (store, prefix) = (in_directory(directory.path()), directory.path().join(prefix));
         store.ready().await.unwrap();
         fs::remove_dir_all(&prefix).unwrap();
-        assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+        assert!(matches!(store.ready().await, Err(ArtifactStoreError::Unavailable(_))));
         fs::write(&prefix, "a file").unwrap();
-        assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+        assert!(matches!(store.ready().await, Err(ArtifactStoreError::Unavailable(_))));
         // A new process, which has not seen the markers, also reports the store as unavailable.
-        assert!(matches!(in_directory(directory.path()).ready().await, Err(ArtifactError::Unavailable(_))));
+        assert!(matches!(in_directory(directory.path()).ready().await, Err(ArtifactStoreError::Unavailable(_))));
     }
 }
 
@@ -97,7 +97,7 @@ async fn silent_bucket_times_out() {
     let endpoint = format!("http://{}", unresponsive_listener.local_addr().unwrap());
     let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
     let before = Instant::now();
-    assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+    assert!(matches!(store.ready().await, Err(ArtifactStoreError::Unavailable(_))));
     assert!((CONNECT_TIMEOUT..CALL_TIMEOUT).contains(&before.elapsed()), "{:?}", before.elapsed());
 }
 
@@ -106,8 +106,8 @@ async fn unreachable_bucket_is_unavailable() {
     let unused_address = fairway_testkit::unused_address().unwrap();
     let store = in_bucket(&format!("s3://bucket?endpoint=http://{unused_address}&region=x-1&path_style=true"));
     let before = Instant::now();
-    assert!(matches!(store.put_if_absent(&path(), b"one".to_vec()).await, Err(ArtifactError::Unavailable(_))));
-    assert!(matches!(store.read(&path(), 7).await, Err(ArtifactError::Unavailable(_))));
+    assert!(matches!(store.put_if_absent(&path(), b"one".to_vec()).await, Err(ArtifactStoreError::Unavailable(_))));
+    assert!(matches!(store.read(&path(), 7).await, Err(ArtifactStoreError::Unavailable(_))));
     assert!(before.elapsed() < CALL_TIMEOUT * 2, "{:?}", before.elapsed());
 }
 
@@ -122,7 +122,7 @@ async fn truncated_response_is_unavailable() {
         endpoint.respond_with(incomplete_response);
         // The response announces the recorded length, but its body ends early.
         let read = store.read(&path(), 1024).await;
-        assert!(matches!(read, Err(ArtifactError::Unavailable(_))), "{read:?}");
+        assert!(matches!(read, Err(ArtifactStoreError::Unavailable(_))), "{read:?}");
     }
 }
 

@@ -7,7 +7,7 @@
 //! differ slightly, which is accurate enough for a chunk length.
 
 use fairway_domain::knowledge::{
-    ChunkStrategy, Chunking,
+    ChunkStrategy, ChunkingSettings,
     ports::{ChunkSpan, Chunker},
 };
 use pulldown_cmark::{Event, Parser, Tag};
@@ -33,7 +33,7 @@ fn count_tokens(text: &str) -> usize {
 pub struct TextSplitter;
 
 impl Chunker for TextSplitter {
-    fn split(&self, text: &str, chunking: Chunking) -> Vec<ChunkSpan> {
+    fn split(&self, text: &str, chunking: ChunkingSettings) -> Vec<ChunkSpan> {
         let mut builder = ChunkBuilder::of(text, chunking.chunk_tokens);
         match chunking.strategy {
             ChunkStrategy::Fixed => builder.add_words(0..text.len()),

@@ -1,7 +1,7 @@
 use super::*;
 
 fn split(strategy: ChunkStrategy, chunk_tokens: u32, text: &str) -> Vec<(u32, &str)> {
-    let chunks = TextSplitter.split(text, Chunking { strategy, chunk_tokens });
+    let chunks = TextSplitter.split(text, ChunkingSettings { strategy, chunk_tokens });
     // With every strategy, chunks are in order and disjoint, and together omit only whitespace.
     let mut last_end = 0;
     for chunk in &chunks {
@@ -74,7 +74,7 @@ fn time_is_linear_in_text_length() {
     let duration_of = |text: &str, chunk_tokens: u32| {
         let start = std::time::Instant::now();
         for strategy in ChunkStrategy::ALL {
-            assert!(!TextSplitter.split(text, Chunking { strategy, chunk_tokens }).is_empty());
+            assert!(!TextSplitter.split(text, ChunkingSettings { strategy, chunk_tokens }).is_empty());
         }
         start.elapsed()
     };

@@ -2,7 +2,7 @@
 //! endpoints.
 
 pub mod expiry_notice;
-mod kind_and_status;
+mod kind_status_and_health;
 mod ports;
 pub mod probe;
 
@@ -17,7 +17,7 @@ use crate::{
     time::Timestamp,
     use_case::bundle::{REDACTED_CONNECTION, has_markup},
 };
-pub use kind_and_status::{ConnectionStatus, ConnectorKind, HealthState};
+pub use kind_status_and_health::{ConnectionStatus, ConnectorKind, HealthState};
 pub use ports::{CHECK_INTERVAL, ConnectionStore, ConnectionTaskStore, DueCheck};
 use serde_json::json;
 use std::collections::BTreeMap;

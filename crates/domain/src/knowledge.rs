@@ -174,7 +174,7 @@ impl RetrievalStrategy {
 
 /// The settings that determine how documents are split into chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Chunking {
+pub struct ChunkingSettings {
     /// The strategy that selects the boundaries of chunks.
     pub strategy: ChunkStrategy,
     /// The maximum number of tokens of a chunk.
@@ -205,7 +205,7 @@ pub struct KnowledgeBase {
     /// The source from which documents come.
     pub source_type: SourceType,
     /// The settings that split documents into chunks.
-    pub chunking: Chunking,
+    pub chunking: ChunkingSettings,
     /// The settings of searches in this knowledge base.
     pub retrieval: RetrievalSettings,
     /// The access contract, or the error that makes it deny every request.
@@ -225,7 +225,7 @@ impl KnowledgeBase {
     pub fn parse(content: &Value) -> Result<Self, MalformedKnowledgeBase> {
         let source_type = content.get("source_type").and_then(Value::as_str).and_then(SourceType::parse);
         let retrieval = content.get("retrieval").unwrap_or(&Value::Null);
-        let chunking = Chunking {
+        let chunking = ChunkingSettings {
             strategy: parse_enum(content, "chunk_strategy", ChunkStrategy::parse)?.unwrap_or(ChunkStrategy::Sentence),
             chunk_tokens: parse_number(retrieval, "chunk_size_tokens")?.unwrap_or(DEFAULT_CHUNK_TOKENS),
         };

@@ -118,11 +118,11 @@ impl RateLimits {
         self.refusals.check(key).map_err(Failure::Throttled)
     }
 
-    /// Deletes expired counters of clients; returns their number.
+    /// Deletes the counters of clients that could send a full burst now; returns their number.
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn delete_expired_counters(&self) -> Result<u64, Failure> {
+    pub async fn delete_idle_clients(&self) -> Result<u64, Failure> {
         Ok(self.rate_limit_store.delete_idle().await?)
     }
 

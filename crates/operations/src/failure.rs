@@ -8,7 +8,7 @@ use fairway_domain::{
     asset::{
         AssetRefusal,
         artifact_integrity::IntegrityMismatch,
-        artifact_store::ArtifactError,
+        artifact_store::ArtifactStoreError,
         canonical::CanonicalRefusal,
         content::{ContentProblem, ContentRefusal},
         ports::BlockingRelease,
@@ -189,7 +189,7 @@ pub enum Failure {
     Store(StoreError),
     /// The artifact store is unavailable, or contains other bytes under the path of an artifact.
     #[error(transparent)]
-    Artifact(#[from] ArtifactError),
+    Artifact(#[from] ArtifactStoreError),
     /// The artifact store returned bytes that do not match the checksum in the database.
     #[error(transparent)]
     Integrity(#[from] IntegrityMismatch),

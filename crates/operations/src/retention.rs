@@ -18,7 +18,7 @@ pub async fn run_retention(services: Services) {
                 );
             }
         }
-        match services.rate_limits.delete_expired_counters().await {
+        match services.rate_limits.delete_idle_clients().await {
             Ok(counters) => tracing::info!(counters, "deleted expired rate limit counters"),
             Err(error) => {
                 tracing::warn!(

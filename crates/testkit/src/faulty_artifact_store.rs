@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use fairway_domain::asset::{
     artifact_integrity::UnverifiedBytes,
-    artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
+    artifact_store::{ArtifactPath, ArtifactStore, ArtifactStoreError, ObjectListing, PutOutcome, StoredObject},
 };
 use std::{
     collections::HashMap,
@@ -81,8 +81,8 @@ impl FaultyArtifactStore {
         let _ = self.inner.set(inner);
     }
 
-    fn inner(&self) -> Result<&Arc<dyn ArtifactStore>, ArtifactError> {
-        self.inner.get().ok_or_else(|| ArtifactError::Unavailable("no wrapped store is set".into()))
+    fn inner(&self) -> Result<&Arc<dyn ArtifactStore>, ArtifactStoreError> {
+        self.inner.get().ok_or_else(|| ArtifactStoreError::Unavailable("no wrapped store is set".into()))
     }
 
     fn stored(&self) -> MutexGuard<'_, HashMap<ArtifactPath, Vec<u8>>> {
@@ -106,7 +106,7 @@ struct FaultyListing<'a> {
 
 #[async_trait]
 impl ObjectListing for FaultyListing<'_> {
-    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError> {
+    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactStoreError> {
         if !self.store.unblocked_fault().await.is_responding() {
             return Err(unavailable());
         }
@@ -122,13 +122,13 @@ fn first_half(bytes: &[u8]) -> Vec<u8> {
     bytes.get(..bytes.len() / 2).unwrap_or_default().to_vec()
 }
 
-fn unavailable() -> ArtifactError {
-    ArtifactError::Unavailable("injected fault".into())
+fn unavailable() -> ArtifactStoreError {
+    ArtifactStoreError::Unavailable("injected fault".into())
 }
 
 #[async_trait]
 impl ArtifactStore for FaultyArtifactStore {
-    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
+    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactStoreError> {
         self.put_count.fetch_add(1, Ordering::Relaxed);
         self.stored().entry(path.clone()).or_insert_with(|| bytes.clone());
         match self.unblocked_fault().await {
@@ -146,7 +146,11 @@ impl ArtifactStore for FaultyArtifactStore {
         }
     }
 
-    async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+    async fn read(
+        &self,
+        path: &ArtifactPath,
+        expected_len: usize,
+    ) -> Result<Option<UnverifiedBytes>, ArtifactStoreError> {
         let fault = self.unblocked_fault().await;
         let stored = || self.stored().get(path).cloned();
         let faulty_bytes = match fault {
@@ -168,14 +172,14 @@ impl ArtifactStore for FaultyArtifactStore {
         Box::new(FaultyListing { store: self, prefix, inner: None })
     }
 
-    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
+    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactStoreError> {
         if !self.unblocked_fault().await.is_responding() {
             return Err(unavailable());
         }
         self.inner()?.remove(path).await
     }
 
-    async fn ready(&self) -> Result<(), ArtifactError> {
+    async fn ready(&self) -> Result<(), ArtifactStoreError> {
         if !self.unblocked_fault().await.is_responding() {
             return Err(unavailable());
         }

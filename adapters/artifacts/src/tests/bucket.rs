@@ -3,7 +3,7 @@
 use super::{in_bucket, path};
 use crate::{MARKED_PREFIXES, ObjectArtifactStore, marker_in};
 use fairway_domain::{
-    asset::artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, PutOutcome, StoredObject},
+    asset::artifact_store::{ArtifactPath, ArtifactStore, ArtifactStoreError, PutOutcome, StoredObject},
     id::{AssetId, AssetVersionId},
 };
 use fairway_testkit::S3Server;
@@ -41,7 +41,7 @@ async fn stores_lists_and_removes_objects_in_a_bucket() {
     assert!(store.read(&path(), 7).await.unwrap().is_none());
     assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), PutOutcome::Created);
     assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), PutOutcome::AlreadyExists);
-    assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactError::Conflict)));
+    assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactStoreError::Conflict)));
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"one"));
 
     for number in 0..7 {
@@ -73,7 +73,7 @@ async fn one_of_sixteen_concurrent_writers_creates_the_object() {
         for writer in writers {
             match writer.await.unwrap() {
                 (writer, Ok(PutOutcome::Created)) => winners.push(writer),
-                (_, Err(ArtifactError::Conflict)) => {}
+                (_, Err(ArtifactStoreError::Conflict)) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -107,7 +107,7 @@ async fn emptied_bucket_is_not_ready() {
         let store = in_bucket(&location);
         store.ready().await.unwrap();
         store.store.delete(&marker_in(prefix)).await.unwrap();
-        assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+        assert!(matches!(store.ready().await, Err(ArtifactStoreError::Unavailable(_))));
         in_bucket(&location).ready().await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use super::{in_bucket, in_directory, path};
 use crate::bounded_read;
 use bytes::Bytes;
-use fairway_domain::asset::artifact_store::{ArtifactError, ArtifactStore, PutOutcome};
+use fairway_domain::asset::artifact_store::{ArtifactStore, ArtifactStoreError, PutOutcome};
 use futures_util::{StreamExt as _, stream};
 use object_store::{Attributes, GetResult, GetResultPayload, ObjectMeta, path::Path};
 use std::{
@@ -40,7 +40,7 @@ async fn grown_file_is_refused_unread() {
         let read = bytes_read() - before;
         assert!(read < MIB, "{read} bytes were read of a file of {size}");
         assert_eq!(format!("{:?}", found.unwrap().unwrap()), "more unverified bytes than expected");
-        assert!(matches!(put, Err(ArtifactError::Conflict)), "{put:?}");
+        assert!(matches!(put, Err(ArtifactStoreError::Conflict)), "{put:?}");
     }
     // An object of the recorded length is accepted. A shorter object is accepted too, because the caller compares
     // the content.

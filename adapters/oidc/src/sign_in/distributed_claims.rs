@@ -2,7 +2,7 @@
 
 use super::{bearer, discovery::IssuerEndpoints};
 use fairway_domain::{
-    access::{identity::ClaimSource, sign_in_provider::SignInError},
+    access::{identity::DistributedClaimSource, sign_in_provider::SignInError},
     json,
 };
 use fairway_egress::{
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 /// the provider alone.
 pub(super) async fn read_claims(
     addresses: &IssuerEndpoints,
-    source: &ClaimSource,
+    source: &DistributedClaimSource,
 ) -> Result<Option<Map<String, Value>>, SignInError> {
     let issuer = addresses.issuer();
     let Some(url) = addresses.checked_url(&source.endpoint) else {

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use fairway_domain::{
     asset::{
         VersionLabel,
-        impact::{BindingTarget, BoundRelease, ImpactStore, ReferenceTarget, Referrer},
+        impact::{BindingRelease, BindingTarget, ImpactStore, ReferenceTarget, Referrer},
     },
     id::AssetVersionId,
     release::StateName,
@@ -36,8 +36,8 @@ fn referrer(row: &Row) -> Result<Referrer, StoreError> {
     })
 }
 
-fn bound_release(row: &Row) -> Result<BoundRelease, StoreError> {
-    Ok(BoundRelease {
+fn binding_release(row: &Row) -> Result<BindingRelease, StoreError> {
+    Ok(BindingRelease {
         release_id: row.id("release_id")?,
         state: row.parse_column("state", StateName::parse)?,
         environment: row.slug("environment")?,
@@ -124,7 +124,7 @@ impl ImpactStore for Database {
         scope: TenantScope,
         target: BindingTarget<'_>,
         limit: u32,
-    ) -> Result<Vec<BoundRelease>, StoreError> {
+    ) -> Result<Vec<BindingRelease>, StoreError> {
         static OF_ASSET: Query = Query::of_parts(&[
             BINDING_RELEASES,
             "asset_id = ANY((SELECT bound_ids FROM input)::uuid[])",
@@ -141,6 +141,6 @@ impl ImpactStore for Database {
         };
         let input = Input::new(scope).with_list("bound_ids", ids).with("max_rows", i64::from(limit));
         let rows = self.fetch(statement, input).await?;
-        rows.iter().map(bound_release).collect()
+        rows.iter().map(binding_release).collect()
     }
 }

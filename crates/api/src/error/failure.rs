@@ -26,7 +26,7 @@ use fairway_domain::{
     access::{GrantRefusal, Role},
     anonymous_rate_limit::RateLimitRefusal,
     asset::{
-        AssetRefusal, artifact_store::ArtifactError, canonical::CanonicalRefusal, content::ContentRefusal,
+        AssetRefusal, artifact_store::ArtifactStoreError, canonical::CanonicalRefusal, content::ContentRefusal,
         ports::BlockingRelease,
     },
     execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
@@ -107,9 +107,9 @@ impl From<Failure> for ApiError {
             Failure::Announcement(refusal) => FieldProblem::new(refusal.field(), "invalid", refusal.to_string()).into(),
             Failure::Generate(refusal) => map_generate_refusal(refusal),
             Failure::Store(error) => map_store_error(&error),
-            Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().log_cause(&error),
+            Failure::Artifact(error @ ArtifactStoreError::Unavailable(_)) => Self::unavailable().log_cause(&error),
             Failure::Integrity(_) => integrity_mismatch(),
-            Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().log_cause(&error),
+            Failure::Artifact(error @ ArtifactStoreError::Conflict) => Self::internal().log_cause(&error),
             Failure::NotYetInCheckpoint => not_yet_in_checkpoint(),
             Failure::Signing(error) => Self::unavailable().log_cause(&error),
             // `idempotent` handles these two failures, so their arrival here is a defect.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use fairway_domain::asset::{
     artifact_integrity::UnverifiedBytes,
-    artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome},
+    artifact_store::{ArtifactPath, ArtifactStore, ArtifactStoreError, ObjectListing, PutOutcome},
 };
 use fairway_testkit::{ArtifactFault, FaultyArtifactStore, TestApp};
 use serde_json::{Value, json};
@@ -67,11 +67,11 @@ struct PanickingStore;
 
 #[async_trait]
 impl ArtifactStore for PanickingStore {
-    async fn put_if_absent(&self, _: &ArtifactPath, _: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
+    async fn put_if_absent(&self, _: &ArtifactPath, _: Vec<u8>) -> Result<PutOutcome, ArtifactStoreError> {
         panic!("canary-of-a-panic");
     }
 
-    async fn read(&self, _: &ArtifactPath, _: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+    async fn read(&self, _: &ArtifactPath, _: usize) -> Result<Option<UnverifiedBytes>, ArtifactStoreError> {
         Ok(None)
     }
 
@@ -79,11 +79,11 @@ impl ArtifactStore for PanickingStore {
         panic!("canary")
     }
 
-    async fn remove(&self, _: &ArtifactPath) -> Result<(), ArtifactError> {
+    async fn remove(&self, _: &ArtifactPath) -> Result<(), ArtifactStoreError> {
         panic!("canary")
     }
 
-    async fn ready(&self) -> Result<(), ArtifactError> {
+    async fn ready(&self) -> Result<(), ArtifactStoreError> {
         Ok(())
     }
 }

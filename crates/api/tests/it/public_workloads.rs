@@ -165,16 +165,16 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     let third_server = server_with_rate_limit(1, 4).sharing_storage_of(&app).start().await;
     run_request(&third_server, &workload).as_actor("anonymous").await.expect(200);
     assert_rate_limited(&run_request(&third_server, &workload).as_actor("anonymous").await, 1);
-    // The scheduled sweep deletes expired counters.
+    // The scheduled sweep deletes the counters of idle clients.
     app.database().set_clock_offset(3600).await.unwrap();
     let counters = "INSERT INTO throttle SELECT '00000000-0000-7000-8000-000000000001', sha256(number::text::bytea),
         fairway_now() + interval '1 minute' * sign(number - 20000) FROM generate_series(1, 20001) AS number";
     owner.execute(counters, &[]).await.unwrap();
     // The servers also sweep in the background, so only the remaining counters are compared.
-    app.services().rate_limits.delete_expired_counters().await.unwrap();
+    app.services().rate_limits.delete_idle_clients().await.unwrap();
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 1);
     app.database().set_clock_offset(7200).await.unwrap();
-    app.services().rate_limits.delete_expired_counters().await.unwrap();
+    app.services().rate_limits.delete_idle_clients().await.unwrap();
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 

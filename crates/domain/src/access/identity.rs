@@ -85,13 +85,13 @@ pub enum GroupsClaim {
     /// list would be wrong.
     Overage {
         /// The claim source of the groups; `None` if the token names none.
-        source: Option<ClaimSource>,
+        source: Option<DistributedClaimSource>,
     },
 }
 
 /// The address at which an issuer offers claims that a token omits (`_claim_sources`, OpenID Connect Core, 5.6.2).
 #[derive(Clone, PartialEq, Eq)]
-pub struct ClaimSource {
+pub struct DistributedClaimSource {
     /// The URL of the claim source.
     pub endpoint: String,
     /// The bearer token that the claim source requires, if any.

@@ -92,7 +92,7 @@ pub enum PutOutcome {
 
 /// The reason why an operation of the artifact store failed. It goes to logs and never to callers.
 #[derive(Debug, thiserror::Error)]
-pub enum ArtifactError {
+pub enum ArtifactStoreError {
     /// The store could not be reached or did not respond in time.
     #[error("the artifact store is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
@@ -114,7 +114,7 @@ pub struct StoredObject {
 #[async_trait]
 pub trait ObjectListing: Send {
     /// Returns the next objects, at most `limit`. An empty list means that there are no more.
-    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError>;
+    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactStoreError>;
 }
 
 /// Stores immutable objects: contents of versions, evidence artifacts, tiles of transparency logs, and the identifier
@@ -122,16 +122,20 @@ pub trait ObjectListing: Send {
 #[async_trait]
 pub trait ArtifactStore: Send + Sync {
     /// Stores bytes at an unused path. The bytes are durable when the method returns.
-    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError>;
+    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactStoreError>;
     /// Reads the bytes at a path for verification; `None` if there is no object. `expected_len` is the recorded length
     /// in bytes. For a longer object, the store reads at most one byte more and returns [`UnverifiedBytes::too_long`].
-    async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError>;
+    async fn read(
+        &self,
+        path: &ArtifactPath,
+        expected_len: usize,
+    ) -> Result<Option<UnverifiedBytes>, ArtifactStoreError>;
     /// Lists the objects under a prefix in portions. The list can contain objects that Fairway did not store.
     fn list(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_>;
     /// Removes an object, and succeeds if there is none. Callers may only remove objects that no row names.
-    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError>;
+    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactStoreError>;
     /// Checks that the store responds.
-    async fn ready(&self) -> Result<(), ArtifactError>;
+    async fn ready(&self) -> Result<(), ArtifactStoreError>;
 }
 
 #[cfg(test)]

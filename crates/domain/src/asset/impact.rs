@@ -48,7 +48,7 @@ pub enum BindingTarget<'a> {
 
 /// A release that binds one of the searched versions.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BoundRelease {
+pub struct BindingRelease {
     /// The identifier of the release.
     pub release_id: ReleaseId,
     /// The state of the release.
@@ -86,5 +86,5 @@ pub trait ImpactStore: Send + Sync {
         scope: TenantScope,
         target: BindingTarget<'_>,
         limit: u32,
-    ) -> Result<Vec<BoundRelease>, StoreError>;
+    ) -> Result<Vec<BindingRelease>, StoreError>;
 }

@@ -1,6 +1,6 @@
 //! Documents of knowledge bases: validation before an ingest, and their stored form.
 
-use super::{Chunking, IndexRevision, SourceType, contract::is_identifier, retrieval::EmbeddingModel};
+use super::{ChunkingSettings, IndexRevision, SourceType, contract::is_identifier, retrieval::EmbeddingModel};
 use crate::{
     access::ActorRef,
     asset::{
@@ -285,7 +285,7 @@ pub struct IngestRecord {
     /// The knowledge base that receives the documents.
     pub asset_id: AssetId,
     /// The settings that split the documents into chunks.
-    pub chunking: Chunking,
+    pub chunking: ChunkingSettings,
     /// The model that created the vectors of the chunks, if the ingest embeds them.
     pub embedded_by: Option<EmbeddingModel>,
     /// The documents to add.
@@ -447,7 +447,7 @@ impl Ingest {
     pub fn add(
         asset: &Asset,
         ingest_id: IngestId,
-        chunking: Chunking,
+        chunking: ChunkingSettings,
         embedded_by: Option<EmbeddingModel>,
         documents: Vec<NewDocument>,
         revision: IndexRevision,

@@ -1,7 +1,7 @@
 //! The ports of knowledge bases: storage and search of documents and chunks, chunking, and fetching.
 
 use super::{
-    Chunking, IndexRevision,
+    ChunkingSettings, IndexRevision,
     contract::ContractState,
     contract_revocation::ContractRevocation,
     document::{Document, Ingest, IngestResult},
@@ -202,7 +202,7 @@ pub struct ChunkSpan {
 /// Splits the texts of documents into chunks.
 pub trait Chunker: Send + Sync + Debug {
     /// The spans of the chunks, in text order and without overlap. No chunk contains the blank text between two chunks.
-    fn split(&self, text: &str, chunking: Chunking) -> Vec<ChunkSpan>;
+    fn split(&self, text: &str, chunking: ChunkingSettings) -> Vec<ChunkSpan>;
 }
 
 /// The reason why the text at a URL cannot be fetched.

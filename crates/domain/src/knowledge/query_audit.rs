@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 /// The stage of a query that a fact records.
 #[derive(Clone, Copy, Debug)]
-pub enum QueryAudit<'a> {
+pub enum QueryAuditStage<'a> {
     /// The query text is about to be sent to an embedding model outside of this service.
     Embedding,
     /// The query returned these chunks of this index revision.
@@ -24,7 +24,7 @@ pub enum QueryAudit<'a> {
     Refused,
 }
 
-impl QueryAudit<'_> {
+impl QueryAuditStage<'_> {
     /// The fact of this stage. It contains the identifiers of the chunks, but neither the query nor the texts of the
     /// results.
     #[must_use]

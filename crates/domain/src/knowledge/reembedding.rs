@@ -2,7 +2,7 @@
 //! revision; earlier revisions keep their vectors.
 
 use super::{
-    Chunking, IndexRevision,
+    ChunkingSettings, IndexRevision,
     document::{KnowledgeRefusal, MAX_CHUNKS_PER_INGEST, check_accepts_documents},
     retrieval::EmbeddingModel,
 };
@@ -72,7 +72,7 @@ pub struct ReembeddingRecord {
     /// The knowledge base whose chunks are re-embedded.
     pub asset_id: AssetId,
     /// The current chunking settings of the knowledge base.
-    pub chunking: Chunking,
+    pub chunking: ChunkingSettings,
     /// The model that created the new vectors.
     pub embedded_by: EmbeddingModel,
     /// The new vectors, one for each re-embedded chunk.
@@ -107,7 +107,7 @@ impl Reembedding {
     pub fn decide(
         asset: &Asset,
         ingest_id: IngestId,
-        chunking: Chunking,
+        chunking: ChunkingSettings,
         embedded_by: EmbeddingModel,
         vectors: Vec<NewVector>,
         revision: IndexRevision,

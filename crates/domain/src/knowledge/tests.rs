@@ -12,7 +12,7 @@ fn content() -> Value {
 #[test]
 fn applies_defaults() {
     let base = KnowledgeBase::parse(&content()).unwrap();
-    assert_eq!(base.chunking, Chunking { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 });
+    assert_eq!(base.chunking, ChunkingSettings { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 });
     let expected = RetrievalSettings {
         strategy: RetrievalStrategy::Lexical,
         top_k: 5,

@@ -13,7 +13,7 @@ use fairway_domain::{
         AssetVersion, NewVersion,
         artifact_integrity::{ArtifactOwner, IntegrityMismatch},
         artifact_maintenance::{ArtifactMaintenanceStore, VersionKey, VersionRow},
-        artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, StoredObject},
+        artifact_store::{ArtifactPath, ArtifactStore, ArtifactStoreError, StoredObject},
         canonical::Checksum,
     },
     audit::AuditStore,
@@ -124,7 +124,7 @@ impl Artifacts {
     ///
     /// # Errors
     /// When the artifact store does not respond.
-    pub async fn ready(&self) -> Result<(), ArtifactError> {
+    pub async fn ready(&self) -> Result<(), ArtifactStoreError> {
         self.artifact_store.ready().await
     }
 
@@ -155,7 +155,7 @@ impl Artifacts {
     ) -> Result<(), Failure> {
         match self.artifact_store.put_if_absent(&version.artifact_ref, version.canonical.bytes().to_vec()).await {
             Ok(_) => Ok(()),
-            Err(ArtifactError::Conflict) => {
+            Err(ArtifactStoreError::Conflict) => {
                 Err(self.record_mismatch(caller, scope, workspace, version.path_conflict()).await)
             }
             Err(error) => Err(error.into()),
@@ -294,7 +294,7 @@ impl Artifacts {
         let installation_id = self.artifact_maintenance.installation_id().await?.to_string();
         match self.artifact_store.put_if_absent(&ArtifactPath::of_installation(), installation_id.into_bytes()).await {
             Ok(_) => Ok(()),
-            Err(ArtifactError::Conflict) => {
+            Err(ArtifactStoreError::Conflict) => {
                 Err(Failure::Inconsistent("the artifact store belongs to another installation; nothing is deleted"))
             }
             Err(error) => Err(error.into()),

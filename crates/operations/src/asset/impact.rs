@@ -8,7 +8,7 @@ use fairway_domain::{
     access::{Caller, Permission, ResourcePosition},
     asset::{
         Asset, VersionLabel,
-        impact::{BindingTarget, BoundRelease, ImpactStore, ReferenceTarget, Referrer},
+        impact::{BindingRelease, BindingTarget, ImpactStore, ReferenceTarget, Referrer},
     },
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId, WorkspaceId},
     release::frozen_reference::MAX_REFERENCES,
@@ -62,7 +62,7 @@ pub struct BlastRadius {
 #[derive(Clone, Debug)]
 pub struct ImpactedRelease {
     /// The release, with the version that it binds.
-    pub release: BoundRelease,
+    pub release: BindingRelease,
     /// The path from the asset to the bound version. The first hop refers to the asset, and each later hop refers to
     /// the hop before it. The path is empty if the release binds the asset itself. A hop is `None` if the caller may
     /// not see its version.
@@ -180,7 +180,7 @@ fn is_full<T>(rows: &[T], limit: u32) -> bool {
 /// returned flag is true if [`MAX_PATH_HOPS`] excluded releases.
 fn visible_impact(
     caller: &Caller,
-    bound: Vec<BoundRelease>,
+    bound: Vec<BindingRelease>,
     hops: &[Arc<ReferenceHop>],
     is_visible: impl Fn(&ReferenceHop) -> bool,
 ) -> (Vec<ImpactedRelease>, Vec<ImpactedWorkload>, bool) {
@@ -188,7 +188,7 @@ fn visible_impact(
         hops.iter().map(|hop| (hop.referrer.asset_version_id, hop)).collect();
     let lengths = path_lengths(hops);
     let mut workloads: BTreeMap<WorkloadId, ImpactedWorkload> = BTreeMap::new();
-    let mut shortest: BTreeMap<ReleaseId, (usize, BoundRelease)> = BTreeMap::new();
+    let mut shortest: BTreeMap<ReleaseId, (usize, BindingRelease)> = BTreeMap::new();
     for release in bound {
         let position = ResourcePosition::workspace(caller.tenant, release.namespace_id, release.workspace_id);
         let position = position.for_workload(release.workload_id);

@@ -16,7 +16,7 @@ use fairway_domain::{
     id::{AssetId, IdSource, IngestId, TenantId, WorkspaceId},
     idempotency::RequestKey,
     knowledge::{
-        Chunking, IndexRevision, KnowledgeBase, SourceType,
+        ChunkingSettings, IndexRevision, KnowledgeBase, SourceType,
         document::{
             Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, IngestResult, KnowledgeRefusal,
             MAX_CHUNKS_PER_INGEST, MAX_INGEST_BYTES, MAX_TEXT_BYTES, NewChunk, NewDocument, check_accepts_documents,
@@ -321,7 +321,7 @@ impl KnowledgeBases {
         &self,
         scope: TenantScope,
         read_documents: Vec<ReadDocument>,
-        chunking: Chunking,
+        chunking: ChunkingSettings,
     ) -> Result<Vec<NewDocument>, Failure> {
         let splitter = Arc::clone(&self.settings.knowledge.splitter);
         let ids = Arc::clone(&self.context.ids);
@@ -406,7 +406,7 @@ fn chunk_text(
     ids: &dyn IdSource,
     title: Option<&str>,
     text: &str,
-    chunking: Chunking,
+    chunking: ChunkingSettings,
 ) -> Vec<NewChunk> {
     let to_chunk = |span: ChunkSpan| {
         let content = text.get(span.start..span.end)?;

@@ -13,7 +13,7 @@ use fairway_domain::{
     knowledge::{
         contract::{AccessMode, ContractDecision, KnowledgeAccessRequest},
         document::{KnowledgeRefusal, check_accepts_documents},
-        query_audit::QueryAudit,
+        query_audit::QueryAuditStage,
     },
     slug::Slug,
     tenant::TenantScope,
@@ -75,17 +75,17 @@ impl KnowledgeBases {
             if let Some(decision) =
                 self.contract_decisions(scope, &[check]).await?.pop().filter(ContractDecision::is_allowed)
             {
-                self.record_query(caller, scope, &asset, workspace, QueryAudit::Embedding, &decision).await?;
+                self.record_query(caller, scope, &asset, workspace, QueryAuditStage::Embedding, &decision).await?;
             }
         }
         match self.retrieve(scope, &request).await {
             Ok(retrieval) => {
-                let audit = QueryAudit::Returned(retrieval.index_revision, &retrieval.chunks);
+                let audit = QueryAuditStage::Returned(retrieval.index_revision, &retrieval.chunks);
                 self.record_query(caller, scope, &asset, workspace, audit, &retrieval.decision).await?;
                 Ok(retrieval)
             }
             Err(RetrievalFailure::Refused(decision)) => {
-                self.record_query(caller, scope, &asset, workspace, QueryAudit::Refused, &decision).await?;
+                self.record_query(caller, scope, &asset, workspace, QueryAuditStage::Refused, &decision).await?;
                 Err(ToolRefusal::ContractDenied.into())
             }
             Err(RetrievalFailure::MixedModels | RetrievalFailure::NoAccount(_) | RetrievalFailure::NoRoute(_)) => {
@@ -110,10 +110,10 @@ impl KnowledgeBases {
         scope: TenantScope,
         asset: &Asset,
         workspace: WorkspaceId,
-        query_audit: QueryAudit<'_>,
+        stage: QueryAuditStage<'_>,
         decision: &ContractDecision,
     ) -> Result<(), Failure> {
-        let fact = query_audit.fact(asset, workspace, decision, &self.context.stamp(caller));
+        let fact = stage.fact(asset, workspace, decision, &self.context.stamp(caller));
         self.audit_store.commit_fact(scope, fact).await?;
         self.context.notify_facts();
         Ok(())

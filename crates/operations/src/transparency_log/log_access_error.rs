@@ -1,7 +1,7 @@
 //! Failures of the stores and keys that reading and signing a log require.
 
 use fairway_domain::{
-    asset::artifact_store::ArtifactError,
+    asset::artifact_store::ArtifactStoreError,
     store::{StoreError, StoreFault},
     transparency_log::{ArchiveError, SigningError},
 };
@@ -14,7 +14,7 @@ pub enum LogAccessError {
     Store(#[from] StoreError),
     /// The artifact store failed.
     #[error(transparent)]
-    Artifact(#[from] ArtifactError),
+    Artifact(#[from] ArtifactStoreError),
     /// The checkpoint archive failed.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
@@ -32,8 +32,8 @@ impl LogAccessError {
                 StoreFault::Unavailable | StoreFault::OutcomeUnknown => "database_unavailable",
                 StoreFault::Inconsistent => "database_inconsistent",
             },
-            Self::Artifact(ArtifactError::Unavailable(_)) => "artifact_store_unavailable",
-            Self::Artifact(ArtifactError::Conflict) => "artifact_conflict",
+            Self::Artifact(ArtifactStoreError::Unavailable(_)) => "artifact_store_unavailable",
+            Self::Artifact(ArtifactStoreError::Conflict) => "artifact_conflict",
             Self::Archive(ArchiveError::Unavailable(_)) => "checkpoint_archive_unavailable",
             Self::Signing(SigningError::Unavailable(_)) => "checkpoint_key_unavailable",
             Self::Signing(SigningError::Malformed) => "checkpoint_key_malformed",

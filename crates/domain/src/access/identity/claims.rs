@@ -1,6 +1,8 @@
 //! The rules that the claims of an access token must satisfy.
 
-use super::{ClaimSource, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken, VerifiedIdentity};
+use super::{
+    DistributedClaimSource, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken, VerifiedIdentity,
+};
 use crate::{slug::Slug, time::Timestamp};
 use serde_json::{Number, Value};
 use std::time::Duration;
@@ -244,7 +246,8 @@ fn overage(token: &UnverifiedToken<'_>, name: &str) -> Option<GroupsClaim> {
     if let Some(source) = member("_claim_names", name) {
         let source = source.as_str().and_then(|source| member("_claim_sources", source));
         let member = |name: &str| source?.get(name)?.as_str().map(str::to_owned);
-        let source = member("endpoint").map(|endpoint| ClaimSource { endpoint, access_token: member("access_token") });
+        let source = member("endpoint")
+            .map(|endpoint| DistributedClaimSource { endpoint, access_token: member("access_token") });
         return Some(GroupsClaim::Overage { source });
     }
     (token.claim("hasgroups") == Some(&Value::Bool(true))).then_some(GroupsClaim::Overage { source: None })

@@ -92,7 +92,7 @@ impl ImpactStore for InMemoryStore {
         _: TenantScope,
         _: BindingTarget<'_>,
         _: u32,
-    ) -> Result<Vec<BoundRelease>, StoreError> {
+    ) -> Result<Vec<BindingRelease>, StoreError> {
         Ok(Vec::new())
     }
 }
@@ -207,7 +207,7 @@ fn operator() -> Caller {
 fn limits_path_hops_in_total_and_reports_truncation() {
     let hops = longest_chain();
     let [nearest, farthest] = [hops[0].referrer.asset_version_id, hops[hops.len() - 1].referrer.asset_version_id];
-    let release = |number: u128, version| BoundRelease {
+    let release = |number: u128, version| BindingRelease {
         release_id: Uuid::from_u128(number).into(),
         state: StateName::Draft,
         environment: Slug::parse("dev").unwrap(),
@@ -219,7 +219,7 @@ fn limits_path_hops_in_total_and_reports_truncation() {
         version_label: VersionLabel::parse("v1").unwrap(),
     };
     // The oldest release has a short path. The newest release binds both the nearest and the farthest version.
-    let mut bound: Vec<BoundRelease> = (1..=1_000).map(|number| release(number, farthest)).collect();
+    let mut bound: Vec<BindingRelease> = (1..=1_000).map(|number| release(number, farthest)).collect();
     bound.extend([release(0, nearest), release(1_000, nearest)]);
     let (releases, workloads, omits_releases) = visible_impact(&operator(), bound.clone(), &hops, |_| true);
     let lengths: Vec<usize> = releases.iter().map(|release| release.path.len()).collect();

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::services::SharedState;
 use fairway_domain::{
-    asset::artifact_store::{ArtifactError, ArtifactPath, ArtifactStore},
+    asset::artifact_store::{ArtifactPath, ArtifactStore, ArtifactStoreError},
     id::TenantId,
     store::StoreError,
     tenant::TenantScope,
@@ -74,8 +74,8 @@ impl From<StoreError> for BuildError {
     }
 }
 
-impl From<ArtifactError> for BuildError {
-    fn from(error: ArtifactError) -> Self {
+impl From<ArtifactStoreError> for BuildError {
+    fn from(error: ArtifactStoreError) -> Self {
         Self::Access(error.into())
     }
 }
@@ -259,8 +259,8 @@ impl LogStepper {
             let path = ArtifactPath::of_log_tile(tenant, tile.coordinate);
             match self.artifact_store.put_if_absent(&path, tile.to_bytes()).await {
                 Ok(_) => Ok(()),
-                Err(ArtifactError::Conflict) => Err(BuildError::Forked("tile")),
-                Err(error @ ArtifactError::Unavailable(_)) => Err(error.into()),
+                Err(ArtifactStoreError::Conflict) => Err(BuildError::Forked("tile")),
+                Err(error @ ArtifactStoreError::Unavailable(_)) => Err(error.into()),
             }
         });
         try_join_all(writes).await.map(|_| ())

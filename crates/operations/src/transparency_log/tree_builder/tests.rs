@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use fairway_domain::{
     asset::{
         artifact_integrity::UnverifiedBytes,
-        artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome},
+        artifact_store::{ArtifactPath, ArtifactStore, ArtifactStoreError, ObjectListing, PutOutcome},
     },
     id::{FactId, TenantId},
     store::{StoreError, StoreFault},
@@ -256,20 +256,20 @@ impl TreeStore for TestStores {
 
 #[async_trait]
 impl ArtifactStore for TestStores {
-    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
+    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactStoreError> {
         tokio::task::yield_now().await;
         let outcome = self.state().write(|state| match state.tiles.get(path.as_str()) {
             Some(stored_bytes) if *stored_bytes == bytes => Ok(PutOutcome::AlreadyExists),
-            Some(_) => Err(ArtifactError::Conflict),
+            Some(_) => Err(ArtifactStoreError::Conflict),
             None => {
                 state.tiles.insert(path.as_str().to_owned(), bytes);
                 Ok(PutOutcome::Created)
             }
         });
-        outcome.unwrap_or_else(|| Err(ArtifactError::Unavailable("stopped".into())))
+        outcome.unwrap_or_else(|| Err(ArtifactStoreError::Unavailable("stopped".into())))
     }
 
-    async fn read(&self, path: &ArtifactPath, _: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+    async fn read(&self, path: &ArtifactPath, _: usize) -> Result<Option<UnverifiedBytes>, ArtifactStoreError> {
         Ok(self.state().tiles.get(path.as_str()).cloned().map(UnverifiedBytes::new))
     }
 
@@ -277,11 +277,11 @@ impl ArtifactStore for TestStores {
         unreachable!("the builder lists nothing")
     }
 
-    async fn remove(&self, _: &ArtifactPath) -> Result<(), ArtifactError> {
+    async fn remove(&self, _: &ArtifactPath) -> Result<(), ArtifactStoreError> {
         Ok(())
     }
 
-    async fn ready(&self) -> Result<(), ArtifactError> {
+    async fn ready(&self) -> Result<(), ArtifactStoreError> {
         Ok(())
     }
 }

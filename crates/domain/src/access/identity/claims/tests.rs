@@ -225,7 +225,7 @@ fn reads_groups_and_distinguishes_overage_from_empty_list() {
     let listed = |groups: &[&str]| GroupsClaim::Listed(groups.iter().map(|group| (*group).into()).collect());
     let endpoint = "https://issuer.example/groups";
     let overage_with_source = |token: Option<&str>| GroupsClaim::Overage {
-        source: Some(ClaimSource { endpoint: endpoint.into(), access_token: token.map(str::to_owned) }),
+        source: Some(DistributedClaimSource { endpoint: endpoint.into(), access_token: token.map(str::to_owned) }),
     };
     for (members, groups) in [
         (json!({}), GroupsClaim::Absent),
