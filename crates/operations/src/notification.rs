@@ -81,8 +81,7 @@ pub enum RequestedPreferenceScope {
     Environment(WorkspaceId, WorkloadId, Slug),
 }
 
-/// The context of the notifications whose settings are explained. Without a part, the explanation covers the wider
-/// scope.
+/// The context of the notifications whose settings are explained. Without a part, it covers the wider scope.
 #[derive(Clone, Debug, Default)]
 pub struct NotificationContext {
     /// The workspace of the notification; `None` for the whole tenant.

@@ -80,8 +80,8 @@ impl KnowledgeBases {
         }
         match self.retrieve(scope, &request).await {
             Ok(retrieval) => {
-                let audit = QueryAuditStage::Returned(retrieval.index_revision, &retrieval.chunks);
-                self.record_query(caller, scope, &asset, workspace, audit, &retrieval.decision).await?;
+                let stage = QueryAuditStage::Returned(retrieval.index_revision, &retrieval.chunks);
+                self.record_query(caller, scope, &asset, workspace, stage, &retrieval.decision).await?;
                 Ok(retrieval)
             }
             Err(RetrievalFailure::Refused(decision)) => {
