@@ -65,7 +65,7 @@ pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     Ok(children::exit_code(children::run(command, &signals)?))
 }
 
-/// Runs git in the checkout, and returns its output without the final line feed.
+/// Runs git in the checkout, and returns its output without white space at its start and end.
 fn git(root: &Path, arguments: &[&str]) -> Result<String> {
     let output = Command::new("git").current_dir(root).args(arguments).output().context("starting git")?;
     ensure!(output.status.success(), "git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());

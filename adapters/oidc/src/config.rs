@@ -24,7 +24,8 @@ pub enum IssuerConfigError {
     /// Two configurations have the same issuer.
     #[error("an issuer is configured twice")]
     DuplicateIssuer,
-    /// The issuer is not a plain address: it has a query, a fragment or credentials.
+    /// The issuer is not a plain `https` or `http` address: it is malformed, has another scheme, or has a query, a
+    /// fragment or credentials.
     #[error("the issuer must be an https address without query, fragment and credentials")]
     Issuer,
     /// The issuer uses `http` on another machine.

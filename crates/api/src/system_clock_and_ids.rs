@@ -4,7 +4,7 @@ use fairway_domain::{clock::Clock, id::IdSource, time::Timestamp};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The clock of the machine.
+/// The wall clock of the machine, in UTC. It can jump when the machine's time is corrected.
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {

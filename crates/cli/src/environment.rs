@@ -142,7 +142,8 @@ fn is_configured(server: &ServerClient, environment: &str) -> bool {
 /// A notice about an environment that no release names.
 #[derive(Clone, Copy)]
 enum Notice {
-    /// Settings do not name the environment either. The text states what the command does.
+    /// Neither a release nor settings name the environment. The text is the consequence that the notice states, such as
+    /// `this command makes it one`.
     New(&'static str),
     /// Only settings name the environment, so a list of environments does not contain it.
     WithoutRelease,

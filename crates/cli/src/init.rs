@@ -128,7 +128,7 @@ impl Arguments {
     }
 }
 
-/// The directory's name as a slug, or `assistant` if the name contains no valid characters.
+/// The directory's name as a slug, or `assistant` if the result is empty, reserved or otherwise no valid slug.
 fn default_name(directory: &Path) -> String {
     let full_path = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let name = full_path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();

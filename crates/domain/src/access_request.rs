@@ -148,8 +148,8 @@ struct GrantedConnection {
     connection: Connection,
     /// The revision of the existing connection on which the decision is based; `None` for a new connection.
     expected_revision: Option<Revision>,
-    /// The part of the grant's fact that describes the change of the connection. It contains the names of keys, and no
-    /// values.
+    /// The part of the grant's fact that describes the change of the connection. It names changed fields, and contains
+    /// neither the endpoint nor a reference to a secret.
     fact_detail: Map<String, Value>,
 }
 

@@ -410,7 +410,7 @@ impl Workload {
         self.interface_config.as_ref().map_or(AccessMode::Authenticated, InterfaceConfig::access_mode)
     }
 
-    /// Whether the changes set another access mode.
+    /// Whether the changes set another access mode. Removing the interface counts as the mode `authenticated`.
     #[must_use]
     pub fn is_access_mode_changed_by(&self, patch: &WorkloadPatch) -> bool {
         patch.interface_config.as_ref().is_some_and(|config| {

@@ -22,7 +22,8 @@ pub(crate) fn listed_tests(root: &Path) -> Result<Vec<String>> {
     Ok(list.lines().map(str::to_owned).collect())
 }
 
-/// Sources that read the variable directly, and listed tests that do not exist.
+/// Messages about sources that name `VARIABLE` although they are not in `ALLOWED`, and about listed tests that do
+/// not exist.
 ///
 /// # Errors
 /// When a source or the list cannot be read.

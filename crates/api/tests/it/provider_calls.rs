@@ -244,7 +244,7 @@ async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
     app.post(path, json!({})).await.expect(200);
 }
 
-/// A streamed delta event in the protocol of the first account.
+/// A server-sent event with a part of the answer, in OpenAI's protocol, which the first account uses.
 fn delta_event(text: &str) -> String {
     format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }))
 }

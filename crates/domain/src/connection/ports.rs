@@ -23,8 +23,8 @@ pub struct DueCheck {
     pub tenant: TenantId,
     /// The connection whose endpoint must be checked.
     pub connection_id: ConnectionId,
-    /// The revision of the connection when the check became due. Every check increments it, so a result for an older
-    /// revision is refused.
+    /// The revision of the connection when it was listed as due. Every check and every change increments it, so a
+    /// result for an older revision is refused.
     pub revision: Revision,
 }
 

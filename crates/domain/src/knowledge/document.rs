@@ -205,7 +205,7 @@ pub enum KnowledgeRefusal {
         /// The reason why the document is refused.
         fault: DocumentFault,
     },
-    /// The embedding model returned no vectors.
+    /// The texts could not be embedded: the provider failed, did not respond in time, or returned unusable vectors.
     #[error("the embedding model returned no vectors")]
     NoVectors,
     /// The reason of a revocation is blank, too long, or contains control characters.

@@ -63,8 +63,8 @@ pub enum IndexWarning {
     },
     /// The chunks have vectors of several models, or some have none.
     MixedEmbedding,
-    /// The chunks have vectors of a model other than the configured one, and new documents are embedded with the same
-    /// model.
+    /// All chunks have vectors of one model, which is not the configured one. New documents are embedded with the model
+    /// of the chunks.
     ModelKept,
 }
 

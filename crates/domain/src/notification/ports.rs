@@ -82,7 +82,7 @@ pub trait InboxStore: Send + Sync {
     ) -> Result<Vec<Notification>, StoreError>;
     /// Counts the facts of the tenant's audit log for which the projector has written the notifications.
     async fn count_projected(&self, scope: TenantScope) -> Result<u64, StoreError>;
-    /// Counts the unread notifications of the recipient, up to 10,001.
+    /// Counts the unread notifications of the recipient. The result 10,001 means more than 10,000.
     async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError>;
 }
 

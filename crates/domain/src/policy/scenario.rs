@@ -144,7 +144,7 @@ pub struct Difference {
 }
 
 impl Scenario {
-    /// Parses a scenario; `None` if it has unknown fields or values without a canonical form.
+    /// Parses a scenario; `None` if a field is unknown, missing or of another type, or a value has no canonical form.
     #[must_use]
     pub fn parse(value: &Value) -> Option<Self> {
         Canonical::of(value).ok()?;

@@ -34,7 +34,8 @@ use std::sync::Arc;
 pub enum Disclosure {
     /// Names, codes, digests and lengths.
     Summary,
-    /// Also notes, transcripts and reasons, for callers that may cancel runs in the workload's scope.
+    /// Also texts (notes, transcripts and other payloads, retrieval queries), and the decisions and reasons in lineage,
+    /// for callers that may cancel runs in the workload's scope.
     Operator,
 }
 

@@ -1,7 +1,7 @@
 //! Sealed pagination cursors.
 //!
-//! A cursor is a position in one list with its filters. Clients cannot forge a seal, so the content of a cursor is
-//! not part of the API contract.
+//! A cursor is a position in one list with its filters. Clients cannot forge a seal, so the content of a cursor may
+//! change between versions.
 
 use fairway_domain::store::Cursor;
 use std::collections::BTreeMap;

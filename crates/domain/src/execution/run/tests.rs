@@ -267,7 +267,7 @@ fn no_transcript_without_obligation() {
     assert_eq!(run_outcome.artifacts.len(), 1);
 }
 
-/// The obligations of earlier decisions still apply to the output of a run that is denied later.
+/// A run that a later decision denies still fulfils the obligations of its earlier decisions.
 #[test]
 fn denied_run_fulfils_earlier_obligations() {
     let rules = json!([

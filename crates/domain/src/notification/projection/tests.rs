@@ -296,7 +296,7 @@ fn default_profile_of_a_role_adds_a_channel() {
     assert_eq!(channels, [vec![Channel::Portal], vec![Channel::Portal, Channel::Email]]);
 }
 
-/// Preferences by which `user:ada` receives executions on these channels.
+/// Preferences of `user:ada` that turn on notifications of the category `Executions` on these channels.
 fn opt_in(channels: &[Channel]) -> (ActorRef, Vec<PreferenceSet>) {
     let (person, mut sets) = opt_out("user:ada", &[]);
     sets[0].0.settings = channels.iter().map(|channel| ((NotificationCategory::Executions, *channel), true)).collect();
