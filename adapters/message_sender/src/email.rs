@@ -2,6 +2,7 @@
 
 use crate::{RESPONSE_REST_TIMEOUT, TIMEOUT, chat::text_of, http_delivery::failure};
 use fairway_domain::{
+    id::DeliveryId,
     notification::{
         delivery::DeliveryError,
         message::{Message, SendFailure},
@@ -109,9 +110,9 @@ impl MailServer {
         let mail = self.mail(to, message)?;
         let timed_out = SendFailure::without_response(DeliveryError::TimedOut);
         let send_mail = async {
-            let mut connection = self.connect().await?;
+            let mut connection = self.connect(message.delivery_id).await?;
             let result = connection.send(mail.envelope(), &mail.formatted()).await;
-            Ok((connection, result.map_err(|error| smtp_failure(&error))))
+            Ok((connection, result.map_err(|error| smtp_failure(message.delivery_id, &error))))
         };
         let (mut connection, result) = tokio::time::timeout(TIMEOUT, send_mail).await.map_err(|_| timed_out)??;
         // The server has answered, so a failure to close the connection does not change the outcome.
@@ -141,10 +142,11 @@ impl MailServer {
         mail.map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))
     }
 
-    async fn connect(&self) -> Result<AsyncSmtpConnection, SendFailure> {
-        let addresses = self.guard.checked_addresses(&self.address, SUBMISSION_PORT).await.map_err(failure)?;
+    async fn connect(&self, delivery: DeliveryId) -> Result<AsyncSmtpConnection, SendFailure> {
+        let addresses = self.guard.checked_addresses(&self.address, SUBMISSION_PORT).await;
+        let addresses = addresses.map_err(|error| failure(delivery, error))?;
         let client_id = ClientId::Domain(self.sender.email.domain().to_owned());
-        let to_failure = |error: Error| smtp_failure(&error);
+        let to_failure = |error: Error| smtp_failure(delivery, &error);
         let tls = || TlsParameters::new_rustls(self.host.clone()).map_err(to_failure);
         let implicit = if self.encryption == MailEncryption::Implicit { Some(tls()?) } else { None };
         let result =
@@ -167,9 +169,13 @@ fn is_loopback(host: &str) -> bool {
 }
 
 /// Converts a failure. The log contains the status only, because the server's text may repeat the message.
-fn smtp_failure(error: &Error) -> SendFailure {
+fn smtp_failure(delivery: DeliveryId, error: &Error) -> SendFailure {
     let status = error.status().map(u16::from);
-    tracing::info!(status, "failed to send an e-mail; the sender decides on a retry");
+    tracing::info!(
+        delivery_id = %delivery,
+        status,
+        "failed to send a message to the mail server; reporting the failure to the caller"
+    );
     let error = if error.is_timeout() {
         DeliveryError::TimedOut
     } else if error.is_permanent() {

@@ -2,6 +2,7 @@
 
 use crate::{GuardedSender, RESPONSE_REST_TIMEOUT, TIMEOUT};
 use fairway_domain::{
+    id::DeliveryId,
     notification::{
         delivery::{DeliveryError, MAX_DELIVERY_RETRY_DELAY},
         message::SendFailure,
@@ -46,11 +47,16 @@ impl GuardedSender {
 
     /// Posts a request. Returns the status if the receiver accepted it. The body of the response is read, so that
     /// the connection can be reused, and then discarded.
-    pub(crate) async fn post(&self, address: &str, request: Request) -> Result<Option<u16>, SendFailure> {
+    pub(crate) async fn post(
+        &self,
+        delivery: DeliveryId,
+        address: &str,
+        request: Request,
+    ) -> Result<Option<u16>, SendFailure> {
         let Request { headers, body } = request;
-        let endpoint = self.endpoint(address).map_err(failure)?;
+        let endpoint = self.endpoint(address).map_err(|error| failure(delivery, error))?;
         let call = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.into() };
-        let response = endpoint.send(call).await.map_err(failure)?;
+        let response = endpoint.send(call).await.map_err(|error| failure(delivery, error))?;
         let status = response.status().as_u16();
         let retry_after = retry_after(response.headers(), self.clock.now());
         // A failure to read the rest of the body is ignored, because the status already determines the outcome.
@@ -75,10 +81,11 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
 }
 
 /// Converts a failure. The log records its cause without the address, whose path often contains a secret.
-pub(crate) fn failure(error: EgressError) -> SendFailure {
+pub(crate) fn failure(delivery: DeliveryId, error: EgressError) -> SendFailure {
     tracing::info!(
+        delivery_id = %delivery,
         error = &error as &dyn std::error::Error,
-        "failed to deliver a notification; the sender decides on a retry"
+        "failed to send a message to its receiver; reporting the failure to the caller"
     );
     SendFailure::without_response(match error {
         EgressError::Refused(_) => DeliveryError::AddressRefused,

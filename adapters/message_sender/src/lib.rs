@@ -83,12 +83,13 @@ impl GuardedSender {
 
     async fn secret(&self, tenant: &Slug, reference: &str) -> Result<Secret, SendFailure> {
         let unavailable = || SendFailure::without_response(DeliveryError::SecretUnavailable);
-        let reference = SecretRef::parse(reference).map_err(|_| unavailable())?;
-        self.secrets.read(tenant, &reference).await.map_err(|error| {
+        let secret_ref = SecretRef::parse(reference).map_err(|_| unavailable())?;
+        self.secrets.read(tenant, &secret_ref).await.map_err(|error| {
             tracing::warn!(
                 tenant = tenant.as_str(),
+                secret_ref = reference,
                 code = error.code(),
-                "failed to read the secret of a destination; failing the delivery"
+                "failed to read the secret of a destination; failing this attempt to send"
             );
             unavailable()
         })
@@ -118,20 +119,20 @@ impl GuardedSender {
                     (None, None) => return Err(without_address(configuration)),
                 };
                 let body = chat::body(member(configuration, "format"), &address, message);
-                self.post(&address, http_delivery::Request::json(&body)).await
+                self.post(message.delivery_id, &address, http_delivery::Request::json(&body)).await
             }
             Channel::Paging => {
                 let (configuration, secret_ref) = parts_of(receiver);
                 let (address, key) = self.address_and_key(tenant_slug, configuration, secret_ref).await?;
                 let key = key.ok_or(SendFailure::without_response(DeliveryError::SecretUnavailable))?;
-                self.post(&address, http_delivery::Request::json(&on_call_alert::body(key.expose().trim(), message)))
-                    .await
+                let body = on_call_alert::body(key.expose().trim(), message);
+                self.post(message.delivery_id, &address, http_delivery::Request::json(&body)).await
             }
             Channel::Webhook => {
                 let (configuration, secret_ref) = parts_of(receiver);
                 let (address, key) = self.address_and_key(tenant_slug, configuration, secret_ref).await?;
                 let request = webhook::request(message, key.as_ref(), self.clock.now())?;
-                self.post(&address, request).await
+                self.post(message.delivery_id, &address, request).await
             }
             Channel::Portal => Err(SendFailure::without_response(DeliveryError::NoAddress)),
         }

@@ -150,7 +150,8 @@ impl KeyCache {
                     issuer,
                     code = error.code(),
                     has_keys,
-                    "failed to fetch the signing keys of an issuer; keeping the last ones and retrying in 30 seconds"
+                    "failed to fetch the signing keys of an issuer; the next token that needs them retries, at most \
+                     once in 30 s"
                 );
             }
         }

@@ -151,7 +151,7 @@ impl OidcSignIn {
             tracing::error!(
                 issuer = client.config.issuer.rules.issuer,
                 error = &error as &dyn std::error::Error,
-                "failed to read the secret of the sign-in client; refusing the sign-in"
+                "failed to read the secret of the sign-in client; failing the sign-in or the session renewal"
             );
             SignInError::ClientSecret
         })?;
@@ -305,7 +305,11 @@ fn token_failure(issuer: &str, error: RequestTokenError<SignInError, BasicErrorR
                 // The authorization code or the refresh token is invalid or has expired.
                 BasicErrorResponseType::InvalidGrant => SignInError::Refused,
                 BasicErrorResponseType::Extension(_) => {
-                    tracing::warn!(issuer, %code, "identity provider cannot issue tokens; refusing the sign-in");
+                    tracing::warn!(
+                        issuer,
+                        %code,
+                        "identity provider cannot issue tokens; failing the sign-in or the session renewal"
+                    );
                     SignInError::Unavailable
                 }
                 BasicErrorResponseType::InvalidClient
@@ -316,7 +320,7 @@ fn token_failure(issuer: &str, error: RequestTokenError<SignInError, BasicErrorR
                     tracing::error!(
                         issuer,
                         %code,
-                        "identity provider rejects the configured client; refusing the sign-in"
+                        "identity provider rejects the configured client; failing the sign-in or the session renewal"
                     );
                     SignInError::Client
                 }

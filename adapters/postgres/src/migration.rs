@@ -152,7 +152,10 @@ pub(crate) async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> 
     let (client, connection) = Config::from_str(url)?.connect(tls_connector()).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(error = %redact_driver_error(error), "owner connection closed with an error");
+            tracing::debug!(
+                error = %redact_driver_error(error),
+                "the connection of the database owner failed; its statements fail"
+            );
         }
     });
     Ok(client)

@@ -38,7 +38,7 @@ pub(crate) async fn create_missing_partitions(client: &Client) -> Result<i32, Mi
                 tracing::warn!(
                     created,
                     attempts = PARTITION_ATTEMPTS,
-                    "partition table locked by long readers; creating missing partitions in the next run"
+                    "failed to create all future partitions, because queries lock a table; a server retries within 24 h"
                 );
                 return Ok(created);
             }

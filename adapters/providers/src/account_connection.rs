@@ -118,6 +118,7 @@ impl AccountConnection {
         let response = self.endpoint.send(call).await.map_err(|error| {
             tracing::warn!(
                 account = self.account.as_str(),
+                model,
                 code = error.code(),
                 "failed to send a request to a model provider; the caller decides on a retry"
             );
@@ -130,6 +131,7 @@ impl AccountConnection {
         let (status, headers) = (response.status(), response.headers().clone());
         tracing::warn!(
             account = self.account.as_str(),
+            model,
             status = status.as_u16(),
             "a model provider returned an error status; the caller decides on a retry"
         );

@@ -104,7 +104,10 @@ impl EmbeddedGateway {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| {
-                tracing::error!(%error, "failed to start a sandbox; refusing the script");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to start a sandbox; refusing the script"
+                );
                 GatewayFailure::Unreachable
             })?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
@@ -168,8 +171,8 @@ impl PreparedGateway for PreparedChild {
             Ok(Err(error)) => {
                 tracing::error!(
                     execution_id = %request.execution_id,
-                    %error,
-                    "failed to communicate with a sandbox; the outcome of the script is unknown"
+                    error = &error as &dyn std::error::Error,
+                    "failed to communicate with a sandbox; ending the run as unknown"
                 );
                 Err(GatewayFailure::Lost)
             }

@@ -82,7 +82,7 @@ impl HttpGateway {
             tracing::info!(
                 execution_id = %request.execution_id,
                 status = response.status().as_u16(),
-                "the runtime gateway returned a status other than 200; the outcome of the script is unknown"
+                "the runtime gateway returned a status other than 200; ending the run as unknown"
             );
             return Err(GatewayFailure::Lost);
         }
@@ -125,12 +125,25 @@ fn gateway_failure(error: EgressError, execution_id: ExecutionId) -> GatewayFail
             GatewayFailure::Lost
         }
     };
-    tracing::info!(
-        %execution_id,
-        code = failure.code(),
-        error = &error as &dyn std::error::Error,
-        "failed to call the runtime gateway; ending the run as failed or unknown"
-    );
+    let (code, source) = (failure.code(), &error as &dyn std::error::Error);
+    match failure {
+        GatewayFailure::Unreachable => {
+            tracing::info!(
+                %execution_id,
+                code,
+                error = source,
+                "failed to call the runtime gateway; ending the run as failed"
+            );
+        }
+        GatewayFailure::TimedOut | GatewayFailure::Lost => {
+            tracing::info!(
+                %execution_id,
+                code,
+                error = source,
+                "failed to receive the response of the runtime gateway; ending the run as unknown"
+            );
+        }
+    }
     failure
 }
 

@@ -79,7 +79,7 @@ impl ToolAndHookClient {
 fn probe_error(error: EgressError) -> ProbeError {
     tracing::info!(
         error = &error as &dyn std::error::Error,
-        "failed to check the address of a configured external system"
+        "failed to check the endpoint of a connection; recording the check as failed"
     );
     match error {
         EgressError::Refused(_) => ProbeError::Forbidden,

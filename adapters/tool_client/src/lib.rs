@@ -100,7 +100,8 @@ impl ToolAndHookClient {
         if !call.allowed_hosts.as_ref().is_none_or(|hosts| matches_hosts(hosts, &call.address)) {
             return Err(HttpCallError::Forbidden);
         }
-        let mut endpoint = self.endpoint(&call.address, MAX_RESPONSE_BYTES).map_err(call_error)?;
+        let to_call_error = |error| call_error(&call.call_id, error);
+        let mut endpoint = self.endpoint(&call.address, MAX_RESPONSE_BYTES).map_err(to_call_error)?;
         let mut body = Vec::new();
         if call.method.has_body() {
             body = serde_json::to_vec(&call.arguments).map_err(|_| HttpCallError::Malformed)?;
@@ -111,7 +112,7 @@ impl ToolAndHookClient {
         let headers = self.headers(tenant, call).await?;
         let path = call.path.trim_start_matches('/').to_owned();
         let request = EgressRequest { method: to_http_method(call.method), path, headers, body: body.into() };
-        let response = endpoint.send(request).await.map_err(call_error)?;
+        let response = endpoint.send(request).await.map_err(to_call_error)?;
         if !response.status().is_success() {
             tracing::info!(
                 tenant = tenant.as_str(),
@@ -127,7 +128,7 @@ impl ToolAndHookClient {
             .and_then(|content_type| content_type.to_str().ok())
             .unwrap_or_default();
         let content_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let response_body = response.read_all().await.map_err(call_error)?;
+        let response_body = response.read_all().await.map_err(to_call_error)?;
         if response_body.is_empty() {
             return Ok(Value::Null);
         }
@@ -202,8 +203,12 @@ fn matches_hosts(hosts: &[String], address: &str) -> bool {
 
 /// Converts a failure for the caller. The log records its cause without the address, whose path often contains a
 /// secret.
-fn call_error(error: EgressError) -> HttpCallError {
-    tracing::info!(error = &error as &dyn std::error::Error, "failed to complete an HTTP call; failing the call");
+fn call_error(call_id: &str, error: EgressError) -> HttpCallError {
+    tracing::info!(
+        call_id,
+        error = &error as &dyn std::error::Error,
+        "failed to complete an HTTP call; failing the call"
+    );
     match error {
         EgressError::Refused(_) => HttpCallError::Forbidden,
         EgressError::Unresolved | EgressError::Unreachable | EgressError::Tls => HttpCallError::Unreachable,

@@ -61,7 +61,8 @@ impl ToolAndHookClient {
                 return Err(HttpCallError::Forbidden.into());
             }
         }
-        let endpoint = self.endpoint(&connection.url, MAX_LISTING_BYTES).map_err(call_error)?;
+        let endpoint = self.endpoint(&connection.url, MAX_LISTING_BYTES);
+        let endpoint = endpoint.map_err(|error| call_error(&call.call_id, error))?;
         let mut headers = HeaderMap::new();
         for (name, reference) in &connection.headers {
             let name = HeaderName::try_from(name.as_str()).map_err(|_| HttpCallError::Forbidden)?;
@@ -243,12 +244,17 @@ struct GuardedTransport {
 type McpTransportError = StreamableHttpError<EgressError>;
 
 impl GuardedTransport {
+    /// The identifier of the tool call, for logs.
+    fn call_id(&self) -> &str {
+        self.idempotency_key.to_str().unwrap_or_default()
+    }
+
     fn record_failure(&self, cause: HttpCallError) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
     }
 
     fn egress_failure(&self, error: EgressError) -> McpTransportError {
-        self.record_failure(call_error(error));
+        self.record_failure(call_error(self.call_id(), error));
         StreamableHttpError::Client(error)
     }
 
@@ -302,7 +308,7 @@ impl GuardedTransport {
         }
         if !status.is_success() {
             tracing::info!(
-                call_id = ?self.idempotency_key,
+                call_id = self.call_id(),
                 status = status.as_u16(),
                 "an MCP server returned an error status; failing the tool call"
             );
@@ -318,7 +324,9 @@ impl GuardedTransport {
         match content_type.as_str() {
             "text/event-stream" => {
                 let transport = self.clone();
-                let body = response.body().inspect_err(move |error| transport.record_failure(call_error(*error)));
+                let body = response.body().inspect_err(move |error| {
+                    transport.record_failure(call_error(transport.call_id(), *error));
+                });
                 let transport = self.clone();
                 let events = SseStream::from_bytes_stream(body).map(move |event| transport.check_event(event?));
                 Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))

@@ -10,7 +10,10 @@ pub(crate) fn raise_limit() {
     match result {
         Ok(limit) => tracing::info!(limit, "open file limit set"),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "failed to raise the open file limit; keeping it")
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to raise the open file limit; continuing with the current limit"
+            )
         }
     }
 }

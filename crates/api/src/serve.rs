@@ -213,7 +213,8 @@ async fn serve_with_database(
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to release the leases of active runs; they expire"
+                "failed to release the leases of active runs; when the leases expire, a worker resumes the runs or \
+                 recovery ends them"
             );
         }
     }

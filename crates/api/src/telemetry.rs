@@ -92,7 +92,10 @@ impl Telemetry {
     pub fn shutdown(self) {
         let Some(provider) = self.provider else { return };
         if let Err(error) = provider.shutdown_with_timeout(FLUSH_TIMEOUT) {
-            tracing::warn!(%error, "failed to export the last spans; some may be lost");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to export the last spans; some may be lost"
+            );
         }
     }
 }

@@ -15,7 +15,11 @@ pub(crate) fn start(bind: Option<SocketAddr>, metrics: &Metrics, tasks: &mut Joi
     tracing::info!(%bind, "metrics listening");
     tasks.spawn(async move {
         if let Err(error) = server.await {
-            tracing::error!(error = &error as &dyn std::error::Error, "the listener for metrics failed; scrapes fail");
+            tracing::error!(
+                %bind,
+                error = &error as &dyn std::error::Error,
+                "the listener for metrics failed; scrapes fail"
+            );
         }
     });
     Ok(())

@@ -107,7 +107,10 @@ impl EndpointClient {
             .timeout(limits.timeout)
             .build()
             .map_err(|error| {
-                tracing::error!(%error, "failed to create an HTTP client; reporting its address as unreachable");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to create an HTTP client; reporting its address as unreachable"
+                );
                 EgressError::Unreachable
             })?;
         Ok(Self { origin: Origin::of(&url)?, url, client, limits })

@@ -39,7 +39,10 @@ fn config(roots: RootCertStore) -> Option<ClientConfig> {
     match builder.with_safe_default_protocol_versions() {
         Ok(builder) => Some(builder.with_root_certificates(roots).with_no_client_auth()),
         Err(error) => {
-            tracing::error!(%error, "failed to set up TLS; outgoing calls fail until a restart");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "failed to set up TLS; outgoing calls fail until a restart"
+            );
             None
         }
     }

@@ -230,11 +230,11 @@ impl MemoryLimit {
             usage.warned_at = Some(now);
             let (resident_bytes, soft_bytes) = (usage.resident, self.soft);
             // The decision compares the limit with the sum of these values, so the log line contains all of them.
-            let (settling, settling_bytes) = (usage.settling.len(), usage.settling_bytes);
+            let (unmeasured_items, unmeasured_bytes) = (usage.settling.len(), usage.settling_bytes);
             tracing::warn!(
                 resident_bytes,
-                settling,
-                settling_bytes,
+                unmeasured_items,
+                unmeasured_bytes,
                 requested_bytes,
                 soft_bytes,
                 "expected memory exceeds the soft limit; delaying or refusing work"

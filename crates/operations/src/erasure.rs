@@ -230,7 +230,7 @@ impl Erasures {
                         tenant_id = %scope.tenant(),
                         erasure_id = %id,
                         error = &error as &dyn std::error::Error,
-                        "failed to carry out a batch of an erasure; retrying in 2 s"
+                        "failed to carry out a batch of an erasure; retrying within 2 s"
                     );
                 }
             }

@@ -69,8 +69,8 @@ impl IssuerEndpoints {
             tracing::warn!(
                 issuer = self.source.issuer(),
                 code = error.code(),
-                "failed to read the discovery document; the sign-in uses the document of an earlier read, or is refused \
-                 if there is none"
+                "failed to read the discovery document; using the document of an earlier read, or failing sign-ins and \
+                 session renewals if there is none"
             );
             SignInError::Unavailable
         })?;
@@ -79,8 +79,8 @@ impl IssuerEndpoints {
             let issuer = self.source.issuer();
             tracing::warn!(
                 issuer,
-                "the discovery document is malformed, or lacks a protected endpoint for sign-in; the sign-in uses the \
-                 document of an earlier read, or is refused if there is none"
+                "the discovery document is malformed, or lacks a protected endpoint for sign-in; using the document of \
+                 an earlier read, or failing sign-ins and session renewals if there is none"
             );
         }
         Ok(Arc::new(addresses?))
@@ -109,7 +109,7 @@ impl IssuerEndpoints {
             tracing::warn!(
                 issuer = self.source.issuer(),
                 code = error.code(),
-                "failed to reach the identity provider; refusing the sign-in"
+                "failed to reach the identity provider; failing the sign-in or the session renewal"
             );
             SignInError::Unavailable
         })

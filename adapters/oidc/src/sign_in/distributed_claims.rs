@@ -22,7 +22,10 @@ pub(super) async fn read_claims(
 ) -> Result<Option<Map<String, Value>>, SignInError> {
     let issuer = addresses.issuer();
     let Some(url) = addresses.checked_url(&source.endpoint) else {
-        tracing::warn!(issuer, "the provider's URL for the groups of a person does not use TLS; refusing the sign-in");
+        tracing::warn!(
+            issuer,
+            "the provider's URL for the groups of a person does not use TLS; refusing the sign-in or ending the session"
+        );
         return Ok(None);
     };
     let mut headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/json"))]);
@@ -39,7 +42,7 @@ pub(super) async fn read_claims(
             tracing::warn!(
                 issuer,
                 status,
-                "claim source did not return a JSON object with status 200; refusing the sign-in"
+                "claim source did not return a JSON object with status 200; refusing the sign-in or ending the session"
             );
             Ok(None)
         }

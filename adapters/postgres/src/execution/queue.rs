@@ -194,19 +194,31 @@ async fn read_claimed(
 }
 
 /// Decodes a claimed run. If this version cannot decode the resume data, the run is returned without it, and the
-/// worker ends the run.
+/// worker ends the run. Returns `None` for a row that this version cannot decode at all.
 fn decode_claimed(row: &Row, lease: Uuid) -> Option<ClaimedRun> {
     let error = match build_claimed(row, lease, ResumeData::of) {
         Ok(claimed) => return Some(claimed),
         Err(error) => error,
     };
-    let execution_id: Option<Uuid> = row.column("execution_id").ok();
-    tracing::error!(
-        error = &error as &dyn std::error::Error,
-        execution_id = execution_id.map(tracing::field::display),
-        "failed to decode claimed run; ending it"
-    );
-    build_claimed(row, lease, |_| Ok(ResumeData::default())).ok()
+    let uuid_column = |name: &'static str| row.column::<Uuid>(name).ok();
+    let (tenant_id, execution_id) = (uuid_column("tenant"), uuid_column("execution_id"));
+    let claimed = build_claimed(row, lease, |_| Ok(ResumeData::default())).ok();
+    if claimed.is_some() {
+        tracing::error!(
+            tenant_id = tenant_id.map(tracing::field::display),
+            execution_id = execution_id.map(tracing::field::display),
+            error = &error as &dyn std::error::Error,
+            "failed to decode the resume data of a claimed run; ending the run"
+        );
+    } else {
+        tracing::error!(
+            tenant_id = tenant_id.map(tracing::field::display),
+            execution_id = execution_id.map(tracing::field::display),
+            error = &error as &dyn std::error::Error,
+            "failed to decode a claimed run; a worker claims it again when its lease expires"
+        );
+    }
+    claimed
 }
 
 /// The data with which a worker resumes a run.

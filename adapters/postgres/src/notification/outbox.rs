@@ -267,9 +267,10 @@ impl OutboxStore for Database {
                 // A newer version of the program may have written the delivery. When the claim's lease ends, a
                 // sender of that version claims it.
                 Err(error) => tracing::warn!(
+                    tenant_id = row.column::<Uuid>("tenant_id").ok().map(tracing::field::display),
                     delivery_id = %id,
                     error = &error as &dyn std::error::Error,
-                    "failed to decode a claimed delivery; leaving it to another sender"
+                    "failed to decode a claimed delivery; a sender claims it again when its lease expires"
                 ),
             }
         }

@@ -128,7 +128,11 @@ pub(super) async fn stream_accepted_run(
     let mut response = match open_stream(api, base, target, 0).await {
         Ok(response) => response,
         Err(refusal) => {
-            tracing::info!(code = refusal.code(), execution_id = %id, "failed to open the event stream; responding without it");
+            tracing::info!(
+                execution_id = %id,
+                code = refusal.code(),
+                "failed to open the event stream; responding without it"
+            );
             return None;
         }
     };

@@ -192,7 +192,7 @@ impl Authenticator {
                 tracing::info!(
                     reason = reason.code(),
                     clock_seconds = reason.seconds_outside_validity(),
-                    "refused an access token"
+                    "refused an access token; responding 401"
                 );
                 return Err(self.invalid_token());
             }

@@ -156,7 +156,7 @@ async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Re
     let provider = api.authentication.as_ref().and_then(|authentication| authentication.sign_in());
     let provider = provider.ok_or_else(ApiError::not_found)?;
     let Some(token) = &form.logout_token else {
-        tracing::warn!("refused a logout without the form field logout_token");
+        tracing::warn!("refused a logout without the form field logout_token; responding 400");
         return Ok(invalid_logout());
     };
     match provider.verify_logout(token).await {
@@ -171,7 +171,7 @@ async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Re
             tracing::warn!(
                 code = error.code(),
                 clock_seconds = error.seconds_outside_validity(),
-                "refused a logout token"
+                "refused a logout token; responding 400"
             );
             Ok(invalid_logout())
         }

@@ -56,7 +56,7 @@ async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     // The warning contains the estimates. A refusal under load is logged as a warning, never as an error.
     let log = server.read_log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("expected memory exceeds the soft limit")).collect();
-    assert!(lines.iter().any(|line| line.contains("settling_bytes") && line.contains("requested_bytes")), "{log}");
+    assert!(lines.iter().any(|line| line.contains("unmeasured_bytes") && line.contains("requested_bytes")), "{log}");
     assert!(log.contains("request failed; sending an error response") && !log.contains("ERROR"), "{log}");
 }
 

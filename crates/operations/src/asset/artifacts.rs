@@ -189,9 +189,18 @@ impl Artifacts {
         workspace: WorkspaceId,
         mismatch: IntegrityMismatch,
     ) -> Failure {
+        let (asset_id, asset_version_id, release_id, artifact_id) = match mismatch.owner {
+            ArtifactOwner::Version { asset_id, asset_version_id } => {
+                (Some(asset_id), Some(asset_version_id), None, None)
+            }
+            ArtifactOwner::Release { release_id, artifact_id } => (None, None, Some(release_id), Some(artifact_id)),
+        };
         tracing::error!(
             tenant_id = %scope.tenant(),
-            owner = ?mismatch.owner,
+            asset_id = asset_id.map(tracing::field::display),
+            asset_version_id = asset_version_id.map(tracing::field::display),
+            release_id = release_id.map(tracing::field::display),
+            artifact_id = artifact_id.map(tracing::field::display),
             defect = mismatch.defect.as_str(),
             "artifact integrity mismatch; withholding the bytes and recording at most one incident per hour",
         );

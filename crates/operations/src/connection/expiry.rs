@@ -45,7 +45,7 @@ impl Connections {
                         tenant_id = %notice.tenant,
                         connection_id = %notice.connection_id,
                         error = &error as &dyn std::error::Error,
-                        "failed to create the expiry notice of a connection; retrying in 60 s"
+                        "failed to create the expiry notice of a connection; retrying within 60 s"
                     ),
                 }
             }

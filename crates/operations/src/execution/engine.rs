@@ -135,13 +135,13 @@ impl ProgressRecorder<'_> {
                     // A guardrail check may take long. The last answer is stored before it, so that a crash does not
                     // lose the answer.
                     self.store_pending_answer().await?;
-                    result = engine.check_guardrails(reader.scope, *check).await;
+                    result = engine.check_guardrails(reader.scope, self.lease.execution_id, *check).await;
                 }
                 run.on_guardrail(engine.context.moment(), result)
             }
             RunEffect::CheckSchema(check) => {
                 self.store_pending_answer().await?;
-                let checked = engine.check_schema(reader.scope, *check).await;
+                let checked = engine.check_schema(reader.scope, self.lease.execution_id, *check).await;
                 run.on_schema_check(engine.context.moment(), checked)
             }
             RunEffect::CallHook(call) => {

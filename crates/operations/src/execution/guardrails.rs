@@ -7,6 +7,7 @@ use crate::{
 };
 use fairway_domain::{
     guardrail::{GuardrailCheck, GuardrailResult},
+    id::ExecutionId,
     tenant::TenantScope,
 };
 use std::sync::Arc;
@@ -21,15 +22,21 @@ impl RunEngine {
     }
 
     /// Evaluates guardrails on the blocking pool; returns `None` if the evaluation fails.
-    pub(super) async fn check_guardrails(&self, scope: TenantScope, check: GuardrailCheck) -> Option<GuardrailResult> {
+    pub(super) async fn check_guardrails(
+        &self,
+        scope: TenantScope,
+        execution: ExecutionId,
+        check: GuardrailCheck,
+    ) -> Option<GuardrailResult> {
         let redactor = Arc::clone(&self.settings.redactor);
         let result = run_blocking(scope, ProcessorWait::Run, move || check.run(&redactor)).await;
         result
             .inspect_err(|error| {
                 tracing::warn!(
                     tenant_id = %scope.tenant(),
-                    ?error,
-                    "failed to evaluate guardrails; blocking the value"
+                    execution_id = %execution,
+                    error = error as &dyn std::error::Error,
+                    "failed to evaluate guardrails; blocking the value as guardrail_unavailable"
                 )
             })
             .ok()

@@ -36,6 +36,7 @@ impl RunEngine {
             Err(error) => {
                 tracing::warn!(
                     tenant_id = %reader.scope.tenant(),
+                    execution_id = %reader.execution_id,
                     error = &error as &dyn std::error::Error,
                     "failed to read a conversation; the run continues without it"
                 );

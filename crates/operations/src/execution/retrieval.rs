@@ -11,7 +11,7 @@ use fairway_domain::{
         plan::{RunPlan, RunPolicyAttributes},
         retrieval::{RetrievalError, RetrievalQuery, RetrievalResult},
     },
-    id::{ReleaseId, RequestId, WorkspaceId},
+    id::{ExecutionId, ReleaseId, RequestId, WorkspaceId},
     knowledge::contract::{AccessMode, ContractDecision, KnowledgeAccessRequest},
     memory::ConversationKey,
     slug::Slug,
@@ -24,6 +24,7 @@ const UNAVAILABLE: &str = "knowledge_unavailable";
 /// Data that the retrievals of a run need: principals, tenant scope and plan.
 pub(super) struct RetrievalContext<'r> {
     pub(super) scope: TenantScope,
+    pub(super) execution_id: ExecutionId,
     pub(super) plan: &'r RunPlan,
     pub(super) workspace: WorkspaceId,
     pub(super) release: ReleaseId,
@@ -66,8 +67,10 @@ impl RunEngine {
             .inspect_err(|error| {
                 tracing::warn!(
                     tenant_id = %reader.scope.tenant(),
+                    execution_id = %reader.execution_id,
+                    mode = mode.as_str(),
                     error = error as &dyn std::error::Error,
-                    "failed to read access contracts; refusing retrieval"
+                    "failed to read access contracts; denying the run this access mode"
                 );
             })
             .ok()
@@ -91,6 +94,7 @@ impl RunEngine {
             .map_err(|error| {
                 tracing::warn!(
                     tenant_id = %reader.scope.tenant(),
+                    execution_id = %reader.execution_id,
                     release_id = %reader.release,
                     error = &error as &dyn std::error::Error,
                     "failed to read pinned index revisions; failing the lookup"
@@ -134,6 +138,7 @@ impl RunEngine {
                 let code = failure.code().unwrap_or(UNAVAILABLE);
                 tracing::warn!(
                     tenant_id = %reader.scope.tenant(),
+                    execution_id = %reader.execution_id,
                     asset_id = %knowledge_base.asset,
                     error = &failure as &dyn std::error::Error,
                     "failed to search a knowledge base; failing the lookup"

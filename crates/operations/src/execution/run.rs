@@ -228,6 +228,7 @@ impl ActiveRun {
         }
         let reader = RetrievalContext {
             scope: self.scope,
+            execution_id: acceptance.execution_id,
             plan: &self.plan.plan,
             workspace: acceptance.workspace_id,
             release: acceptance.release_id,
@@ -271,14 +272,13 @@ impl ActiveRun {
                 Ok(())
             }
             Ok(StartOutcome::Stale) => Err(EndFailure::Stale),
-            // The statement may have been committed despite the error. The lease then expires, and another worker
-            // resumes the run.
+            // The statement may have been committed despite the error, so this worker must not execute the run.
             Err(error) => {
                 tracing::warn!(
                     tenant_id = %self.scope.tenant(),
                     execution_id = %self.acceptance.execution_id,
                     error = &error as &dyn std::error::Error,
-                    "failed to start a run; another worker resumes it"
+                    "failed to start a run; a worker resumes it when its lease expires"
                 );
                 Err(EndFailure::LeaseLost)
             }

@@ -5,19 +5,25 @@ use crate::{
     execution::engine::RunEngine,
 };
 use fairway_domain::{
-    asset::content::embedded_schema::SchemaRejection, execution::run::SchemaCheck, tenant::TenantScope,
+    asset::content::embedded_schema::SchemaRejection, execution::run::SchemaCheck, id::ExecutionId, tenant::TenantScope,
 };
 
 impl RunEngine {
     /// Checks a value against a schema on the blocking pool. If no processor becomes free in time, the check fails as
     /// if the value did not match.
-    pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
+    pub(super) async fn check_schema(
+        &self,
+        scope: TenantScope,
+        execution: ExecutionId,
+        check: SchemaCheck,
+    ) -> Result<(), SchemaRejection> {
         match run_blocking(scope, ProcessorWait::Run, move || check.run()).await {
             Ok(verdict) => verdict,
             Err(error) => {
                 tracing::warn!(
                     tenant_id = %scope.tenant(),
-                    ?error,
+                    execution_id = %execution,
+                    error = &error as &dyn std::error::Error,
                     "failed to check a value against its schema; rejecting the value"
                 );
                 Err(SchemaRejection::BudgetExceeded)

@@ -76,7 +76,7 @@ impl Submission {
             // The statement may have been committed without a response, so the run is searched in the store.
             Err(CommitError::Store(error)) => {
                 let outcome = engine.find_accepted(scope, acceptance.execution_id, error).await;
-                outcome.map_err(|failure| submit_failure(&acceptance.admission, failure))?
+                outcome.map_err(|failure| submit_failure(scope, acceptance, failure))?
             }
             accepted => accepted?,
         };
@@ -135,10 +135,12 @@ impl RunEngine {
 }
 
 /// Converts the failure of a submission. A script that the store rejects as inconsistent is reported as unavailable.
-fn submit_failure(admission: &Admission, failure: Failure) -> Failure {
-    match (admission, failure) {
+fn submit_failure(scope: TenantScope, acceptance: &Acceptance, failure: Failure) -> Failure {
+    match (&acceptance.admission, failure) {
         (Admission::Script { .. }, Failure::Store(error)) if error.fault == StoreFault::Inconsistent => {
             tracing::error!(
+                tenant_id = %scope.tenant(),
+                execution_id = %acceptance.execution_id,
                 error = &error as &dyn std::error::Error,
                 "failed to store a script run; refusing it as unavailable"
             );

@@ -212,10 +212,10 @@ impl RunWorker {
 impl RunWorker {
     /// Executes a claimed run, or ends it. If this fails, the lease of the run expires and another worker retries.
     async fn process_claimed(&self, claimed: ClaimedRun, recheck: &Notify) {
-        let id = claimed.execution.execution_id;
+        let (tenant_id, execution_id) = (claimed.scope.tenant(), claimed.execution.execution_id);
         if let Err(error) = self.try_process_claimed(claimed, recheck).await {
             let error: &dyn std::error::Error = &error;
-            tracing::warn!(error, execution_id = %id, "failed to process a claimed run; another worker retries");
+            tracing::warn!(%tenant_id, %execution_id, error, "failed to process a claimed run; another worker retries");
         }
     }
 

@@ -131,6 +131,7 @@ impl KnowledgeBases {
             tracing::warn!(
                 tenant_id = %scope.tenant(),
                 asset_id = %asset,
+                ingest_id = %ingested.ingest_id,
                 code = warning.code(),
                 "an ingest has an index warning; reporting it to the caller"
             );

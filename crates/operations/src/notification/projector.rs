@@ -170,12 +170,12 @@ impl Projector {
                 if let Some(bursts) = &mut bursts {
                     bursts.collect(&mut projection.deliveries);
                 }
-                let cut = projection.omitted_recipients;
-                if cut > 0 {
+                let omitted_recipients = projection.omitted_recipients;
+                if omitted_recipients > 0 {
                     tracing::warn!(
                         tenant_id = %scope.tenant(),
                         fact_id = %fact.fact_id,
-                        cut,
+                        omitted_recipients,
                         "a fact exceeds the recipient limit; the remaining recipients get no notification"
                     );
                 }

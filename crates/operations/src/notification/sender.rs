@@ -153,6 +153,7 @@ impl NotificationSender {
         let remaining: Vec<_> = self.attempts().iter().map(claim_of).collect();
         if let Err(error) = self.outbox_store.release(&remaining).await {
             tracing::warn!(
+                deliveries = remaining.len(),
                 error = &error as &dyn std::error::Error,
                 "failed to release active deliveries; they are sent again when their leases expire"
             );
@@ -177,10 +178,21 @@ impl NotificationSender {
 
     fn outcome_of_failure(&self, claimed: &ClaimedDelivery, failure: SendFailure) -> AttemptOutcome {
         let [random, ..] = self.context.ids.salt();
+        let message = &claimed.outgoing.message;
         match decide_retry(claimed.attempt, failure.error, random, failure.retry_after) {
-            RetryDecision::Retry(delay) => AttemptOutcome::Retry(failure, delay),
+            RetryDecision::Retry(delay) => {
+                tracing::info!(
+                    tenant_id = %message.tenant,
+                    delivery_id = %message.delivery_id,
+                    channel = claimed.outgoing.channel.as_str(),
+                    attempt = claimed.attempt,
+                    error = failure.error.as_str(),
+                    delay_s = delay.as_secs(),
+                    "failed to send a notification; retrying with backoff"
+                );
+                AttemptOutcome::Retry(failure, delay)
+            }
             RetryDecision::GiveUp => {
-                let message = &claimed.outgoing.message;
                 tracing::warn!(
                     tenant_id = %message.tenant,
                     delivery_id = %message.delivery_id,
@@ -200,6 +212,7 @@ impl NotificationSender {
                 Ok(()) => return,
                 Err(error) if attempt < STORE_ATTEMPTS => {
                     tracing::info!(
+                        tenant_id = %claimed.outgoing.message.tenant,
                         delivery_id = %claimed.outgoing.message.delivery_id,
                         attempt,
                         error = &error as &dyn std::error::Error,
@@ -209,8 +222,10 @@ impl NotificationSender {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        error = &error as &dyn std::error::Error,
+                        tenant_id = %claimed.outgoing.message.tenant,
                         delivery_id = %claimed.outgoing.message.delivery_id,
+                        attempt,
+                        error = &error as &dyn std::error::Error,
                         "failed to store the outcome of a delivery; the message is sent again when its lease expires"
                     );
                 }

@@ -51,7 +51,8 @@ impl Releases {
                         tenant_id = %serving_release.tenant,
                         release_id = %serving_release.release,
                         error = &error as &dyn std::error::Error,
-                        "failed to evaluate a release; retrying when the evaluation is next due"
+                        "failed to evaluate the rollback recommendation of a release; retrying when the evaluation is \
+                         next due"
                     );
                 }
             }

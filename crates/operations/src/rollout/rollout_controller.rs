@@ -111,8 +111,12 @@ impl Rollouts {
                     Ok(StepResult::Skipped) => {}
                     Err(error @ Failure::Store(_)) => return Err(error),
                     Err(error) => {
-                        let (release, error) = (due_rollout.release, &error as &dyn std::error::Error);
-                        tracing::warn!(release_id = %release, error, "failed to process a rollout; retrying it in the next round");
+                        tracing::warn!(
+                            tenant_id = %due_rollout.tenant,
+                            release_id = %due_rollout.release,
+                            error = &error as &dyn std::error::Error,
+                            "failed to process a rollout; retrying it in the next round"
+                        );
                     }
                 }
             }

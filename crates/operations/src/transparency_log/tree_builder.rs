@@ -51,7 +51,7 @@ pub async fn run_tree_builder(mut builder: TreeBuilder) {
             tracing::warn!(
                 code = error.code(),
                 error = &error as &dyn std::error::Error,
-                "failed to list logs for checkpoints; retrying in 2 s"
+                "failed to find the audit logs that need a checkpoint; retrying in 2 s"
             );
             Progress::UpToDate
         });
@@ -146,9 +146,9 @@ impl TreeBuilder {
         let (id, progress) = match self.steps.join_next_with_id().await? {
             Ok(ended) => ended,
             Err(error) => {
+                // The error is not logged, because it repeats the panic's message, which may contain a value.
                 tracing::error!(
                     tenant_id = self.in_progress.get(&error.id()).map(tracing::field::display),
-                    error = &error as &dyn std::error::Error,
                     "a step in an audit log panicked; retrying in 2 s"
                 );
                 (error.id(), Progress::UpToDate)

@@ -152,10 +152,12 @@ impl KnownWitness {
             }
             Err(error) => error,
         };
-        let (witness, source) = (self.witness.key().name(), &error as &dyn std::error::Error);
+        let (witness, log_size) = (self.witness.key().name(), tree.checkpoint.size);
+        let source = &error as &dyn std::error::Error;
         match error {
             CosignError::Witness(WitnessError::Contradicted) => tracing::error!(
                 tenant_id = %tenant,
+                log_size,
                 witness,
                 error = source,
                 "a witness cosigned another history of the audit log; continuing without its cosignature"
@@ -164,6 +166,7 @@ impl KnownWitness {
             // detects a truncation.
             CosignError::LargerTree(_) => tracing::warn!(
                 tenant_id = %tenant,
+                log_size,
                 witness,
                 error = source,
                 "a witness has cosigned a larger tree than this checkpoint; continuing without its cosignature"
@@ -172,6 +175,7 @@ impl KnownWitness {
                 self.memory().logs_wait_until.insert(tenant, Instant::now() + RETRY_DELAY);
                 tracing::warn!(
                     tenant_id = %tenant,
+                    log_size,
                     witness,
                     error = source,
                     "a witness did not cosign a checkpoint; requesting a cosignature for this log again in 30 s"
@@ -181,6 +185,7 @@ impl KnownWitness {
                 self.memory().waits_until = Some(Instant::now() + RETRY_DELAY);
                 tracing::warn!(
                     tenant_id = %tenant,
+                    log_size,
                     witness,
                     error = source,
                     "a witness did not cosign a checkpoint; requesting cosignatures from it again in 30 s"

@@ -107,8 +107,11 @@ impl Sessions {
                     && let Err(error) = self.session_store.release_renewal(scope, claim).await
                 {
                     tracing::warn!(
+                        tenant_id = %scope.tenant(),
+                        session_id = %session,
                         error = &error as &dyn std::error::Error,
-                        "failed to release the claim of a session renewal; the claim expires"
+                        "failed to release the claim of a session renewal; no server renews the session until the \
+                         claim expires, within 90 s"
                     );
                 }
                 return renewed;
@@ -145,6 +148,8 @@ impl Sessions {
             Err(error @ (SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer)) => {
                 let (issuer, clock_seconds) = (&snapshot.issuer, error.seconds_outside_validity());
                 tracing::info!(
+                    tenant_id = %scope.tenant(),
+                    session_id = %snapshot.session_id,
                     issuer,
                     code = error.code(),
                     clock_seconds,

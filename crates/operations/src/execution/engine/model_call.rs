@@ -133,7 +133,7 @@ fn log_failure(run: RunRef, routes: &[RouteTarget], route: usize, failure: Provi
         code = failure.error.code(),
         status = failure.status,
         cause = failure.cause,
-        "a model call failed; the run tries its next route or fails the step"
+        "a model call failed; the run repeats the call, tries its next route, or fails the step"
     );
 }
 
