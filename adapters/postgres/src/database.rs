@@ -65,8 +65,8 @@ const MAX_TYPED_STATEMENTS: usize = 256;
 /// Maximum number of prepared statements of an ingest connection, which needs one or two.
 const MAX_INGEST_STATEMENTS: usize = 16;
 
-/// Minimum number of connections for typed statements.
-const MIN_TYPED_CONNECTIONS: usize = 2;
+/// Minimum number of connections for typed reads by key and typed writes.
+const MIN_TYPED_POINT_CONNECTIONS: usize = 2;
 /// Number of point connections for each list connection.
 const POINT_CONNECTIONS_PER_LIST_CONNECTION: usize = 4;
 /// Number of point connections for each one that lists of partitioned tables may use at a time.
@@ -105,17 +105,17 @@ impl DatabaseOptions {
         (self.connections / POINT_CONNECTIONS_PER_LIST_CONNECTION).max(1)
     }
 
-    /// Maximum number of connections for typed statements. There are at least two, because background tasks send
-    /// most of their reads through this pool, and one slow statement must not block the others.
-    fn typed_connections(&self) -> usize {
-        self.list_connections().max(MIN_TYPED_CONNECTIONS)
+    /// Maximum number of connections for typed reads by key and typed writes. There are at least two, because background
+    /// tasks send most of their reads through this pool, and one slow statement must not block the others.
+    fn typed_point_connections(&self) -> usize {
+        self.list_connections().max(MIN_TYPED_POINT_CONNECTIONS)
     }
 
     /// Maximum number of connections of a database with these options, over all its pools: point reads and commits,
-    /// lists, typed statements, and ingests.
+    /// lists, typed reads and writes, typed lists, and ingests.
     #[must_use]
     pub fn max_total_connections(&self) -> usize {
-        let other = self.list_connections() + self.typed_connections() + INGEST_LIMITS.permits;
+        let other = 2 * self.list_connections() + self.typed_point_connections() + INGEST_LIMITS.permits;
         self.connections.saturating_add(other)
     }
 }
@@ -128,7 +128,8 @@ impl DatabaseOptions {
 pub struct Database {
     point_pool: StatementPool,
     list_pool: StatementPool,
-    typed_pool: deadpool::managed::Pool<TypedManager>,
+    typed_point_pool: deadpool::managed::Pool<TypedManager>,
+    typed_list_pool: deadpool::managed::Pool<TypedManager>,
     list_permits: ListPermits,
     month_list_permits: ListPermits,
     ingest_pool: StatementPool,
@@ -170,6 +171,9 @@ impl Database {
             PoolLimits { connections: options.connections, statements: MAX_POINT_STATEMENTS, wait: CONNECTION_WAIT },
             POINT_SESSION,
         )?;
+        let typed_pool = |connections, session| {
+            build_typed_pool(&options.url, connections, MAX_TYPED_STATEMENTS, session, CONNECTION_WAIT)
+        };
         let list_limits =
             PoolLimits { connections: list_connections, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
         let ingest_limits =
@@ -213,13 +217,8 @@ impl Database {
             capped_counts: CappedCounts::default(),
             has_vector_column: Arc::default(),
             list_pool: build_pool(&options.url, list_limits, LIST_SESSION)?,
-            typed_pool: build_typed_pool(
-                &options.url,
-                options.typed_connections(),
-                MAX_TYPED_STATEMENTS,
-                LIST_SESSION,
-                CONNECTION_WAIT,
-            )?,
+            typed_point_pool: typed_pool(options.typed_point_connections(), POINT_SESSION)?,
+            typed_list_pool: typed_pool(list_connections, LIST_SESSION)?,
             list_permits: ListPermits::new(list_connections),
             month_list_permits: ListPermits::new((options.connections / POINT_CONNECTIONS_PER_MONTH_LIST).max(1)),
             ingest_pool: build_pool(&options.url, ingest_limits, INGEST_SESSION)?,

@@ -1,4 +1,5 @@
-//! Typed statements: reads, lists and simple writes in diesel's query language, on their own pool.
+//! Typed statements: reads, lists and simple writes in diesel's query language, on two pools of their own. Reads and
+//! writes by key keep one plan for each statement. Lists are planned for the filter values of the request.
 //!
 //! The compiler checks these statements against `schema.rs`. Guarded commits and the most frequent reads use
 //! [`crate::guarded_commit`] instead, because diesel loses the SQLSTATE of an error and the error of a failed
@@ -188,17 +189,18 @@ impl Database {
         Box::pin(async move {
             let until = Instant::now() + STATEMENT_TIMEOUT;
             let query = build_query();
-            match self.in_flight.track(self.load_until(label, query, until)).await {
+            let pool = &self.typed_point_pool;
+            match self.in_flight.track(load_until(pool, label, query, until)).await {
                 Err(TypedError::Closed(_)) => {
                     let query = build_query();
-                    Ok(self.in_flight.track(self.load_until(label, query, until)).await?)
+                    Ok(self.in_flight.track(load_until(pool, label, query, until)).await?)
                 }
                 result => Ok(result?),
             }
         })
     }
 
-    /// Reads the rows of a query that the caller built twice. The second one is sent if the connection was closed
+    /// Reads the rows of a list query that the caller built twice. The second one is sent if the connection was closed
     /// before the response to the first.
     pub(super) async fn load_prebuilt<Q, U>(
         &self,
@@ -210,8 +212,9 @@ impl Database {
         U: Send + 'static,
     {
         let until = Instant::now() + STATEMENT_TIMEOUT;
-        match self.in_flight.track(self.load_until(label, first, until)).await {
-            Err(TypedError::Closed(_)) => Ok(self.in_flight.track(self.load_until(label, second, until)).await?),
+        let pool = &self.typed_list_pool;
+        match self.in_flight.track(load_until(pool, label, first, until)).await {
+            Err(TypedError::Closed(_)) => Ok(self.in_flight.track(load_until(pool, label, second, until)).await?),
             result => Ok(result?),
         }
     }
@@ -253,33 +256,38 @@ impl Database {
         })
     }
 
-    async fn load_until<Q, U>(&self, label: &'static str, query: Q, until: Instant) -> Result<Vec<U>, TypedError>
-    where
-        Q: LoadQuery<'static, AsyncPgConnection, U> + Send + 'static,
-        U: Send + 'static,
-    {
-        let mut pooled = self.typed_connection(until).await?;
-        let sent = query.load(&mut pooled.connection).instrument(span(label));
-        finish(timeout_at(until, sent).await, pooled)
-    }
-
     async fn execute_until<Q>(&self, label: &'static str, query: Q, until: Instant) -> Result<usize, TypedError>
     where
         Q: ExecuteDsl<AsyncPgConnection> + QueryFragment<Pg> + QueryId + Send + 'static,
     {
-        let mut pooled = self.typed_connection(until).await?;
+        let mut pooled = typed_connection(&self.typed_point_pool, until).await?;
         let sent = query.execute(&mut pooled.connection).instrument(span(label));
         finish(timeout_at(until, sent).await, pooled)
     }
+}
 
-    async fn typed_connection(&self, until: Instant) -> Result<Object<TypedManager>, TypedError> {
-        // The pool's own time-outs exclude the session settings of a new connection, which may hang too.
-        match timeout_at(until, self.typed_pool.get()).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(PoolError::Backend(source))) => Err(TypedError::Other(unavailable(source))),
-            Ok(Err(_)) => Err(TypedError::Other(unavailable("no typed connection was free in time".into()))),
-            Err(elapsed) => Err(TypedError::Other(unavailable(Box::new(elapsed)))),
-        }
+async fn load_until<Q, U>(
+    pool: &Pool<TypedManager>,
+    label: &'static str,
+    query: Q,
+    until: Instant,
+) -> Result<Vec<U>, TypedError>
+where
+    Q: LoadQuery<'static, AsyncPgConnection, U> + Send + 'static,
+    U: Send + 'static,
+{
+    let mut pooled = typed_connection(pool, until).await?;
+    let sent = query.load(&mut pooled.connection).instrument(span(label));
+    finish(timeout_at(until, sent).await, pooled)
+}
+
+async fn typed_connection(pool: &Pool<TypedManager>, until: Instant) -> Result<Object<TypedManager>, TypedError> {
+    // The pool's own time-outs exclude the session settings of a new connection, which may hang too.
+    match timeout_at(until, pool.get()).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(PoolError::Backend(source))) => Err(TypedError::Other(unavailable(source))),
+        Ok(Err(_)) => Err(TypedError::Other(unavailable("no typed connection was free in time".into()))),
+        Err(elapsed) => Err(TypedError::Other(unavailable(Box::new(elapsed)))),
     }
 }
 
