@@ -439,11 +439,10 @@ mod tests {
             (max_connections(CONNECTIONS_PER_WORKER), max_connections(BACKGROUND_CONNECTIONS), 2);
         for sentence in [
             format!(
-                "up to {worker} PostgreSQL connections for each processor, {tasks} for its background work, {signals} for \
-                 signals"
+                "up to {worker} connections for each processor, {tasks} for its background work, {signals} for signals"
             ),
-            format!("and {worker} for queued runs"),
-            format!("A worker opens up to {}.", worker + tasks + signals),
+            format!("and {worker} for the runs that it works on"),
+            format!("A worker takes up to {}.", worker + tasks + signals),
         ] {
             assert!(manual.contains(&sentence), "{sentence}");
         }

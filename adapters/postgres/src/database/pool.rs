@@ -74,10 +74,7 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, session: &'static str) -
         Box::pin(async move { client.batch_execute(session).await.map_err(HookError::Backend) })
     });
     let recycle_hook = Hook::async_fn(move |client: &mut ClientWrapper, metrics: &Metrics| {
-        let is_new_plan_generation = metrics.recycled.is_some_and(|last| {
-            let age_at_last_use = last.saturating_duration_since(metrics.created);
-            plan_generation(age_at_last_use) != plan_generation(metrics.created.elapsed())
-        });
+        let is_new_plan_generation = is_new_plan_generation(metrics);
         // The cache does not record the use of single statements, so all of them are dropped, and used ones are
         // prepared again. The driver closes a statement in the database when its last reference is dropped.
         if metrics.recycle_count.is_multiple_of(USES_PER_STATEMENT_CHECK) && client.statement_cache.size() > statements
@@ -86,7 +83,7 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, session: &'static str) -
         }
         Box::pin(async move {
             if is_new_plan_generation {
-                client.batch_execute("DISCARD PLANS").await.map_err(HookError::Backend)?;
+                client.batch_execute(DISCARD_PLANS).await.map_err(HookError::Backend)?;
             }
             Ok(())
         })
@@ -104,6 +101,17 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, session: &'static str) -
         .build()
         .map(StatementPool)
         .map_err(|error| store_error::inconsistent(Box::new(error)))
+}
+
+/// SQL that makes a connection plan its statements again.
+pub(super) const DISCARD_PLANS: &str = "DISCARD PLANS";
+
+/// Whether the plan generation of a connection has changed since its last use.
+pub(super) fn is_new_plan_generation(metrics: &Metrics) -> bool {
+    metrics.recycled.is_some_and(|last| {
+        let age_at_last_use = last.saturating_duration_since(metrics.created);
+        plan_generation(age_at_last_use) != plan_generation(metrics.created.elapsed())
+    })
 }
 
 /// The plan generation of a connection of this age. Plans are discarded when the generation changes: whenever the

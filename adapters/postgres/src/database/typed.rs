@@ -7,7 +7,7 @@
 
 use super::{
     Database, STATEMENT_TIMEOUT,
-    pool::{CONNECT_TIMEOUT, tls_connector},
+    pool::{CONNECT_TIMEOUT, DISCARD_PLANS, is_new_plan_generation, tls_connector},
 };
 use crate::{
     error_redaction::{ErrorSource, redact_driver_error},
@@ -91,12 +91,16 @@ impl Manager for TypedManager {
         Ok(TypedConnection { connection, prepared })
     }
 
-    async fn recycle(&self, pooled: &mut TypedConnection, _: &Metrics) -> RecycleResult<ErrorSource> {
+    async fn recycle(&self, pooled: &mut TypedConnection, metrics: &Metrics) -> RecycleResult<ErrorSource> {
         if pooled.connection.is_broken() {
             return Err(RecycleError::Message("the connection is closed".into()));
         }
         if AtomicUsize::load(&pooled.prepared, Ordering::Relaxed) > self.max_statements {
             return Err(RecycleError::Backend(Box::new(TooManyStatements)));
+        }
+        if is_new_plan_generation(metrics) {
+            let discarded = pooled.connection.batch_execute(DISCARD_PLANS).await;
+            discarded.map_err(|error| RecycleError::Backend(source_of(error)))?;
         }
         Ok(())
     }
