@@ -177,7 +177,7 @@ pub(crate) fn files_below(
                 return Err(directory_failure(
                     directory,
                     "directory_too_large",
-                    "the directory holds more than 20 000 files",
+                    "the directory holds more than 20,000 files",
                 ));
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

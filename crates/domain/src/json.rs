@@ -42,7 +42,7 @@ pub enum JsonRefusal {
     TooLarge,
 }
 
-/// Parses one JSON value of at most 100 000 values, 64 levels and 8 MiB of memory.
+/// Parses one JSON value of at most 100,000 values, 64 levels and 8 MiB of memory.
 ///
 /// # Errors
 /// See [`JsonRefusal`].

@@ -135,7 +135,7 @@ pub struct PageRequest {
 /// The row with which a page starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageStart {
-    /// The row after this number of rows, 0 to 10 000, which the store must read and skip.
+    /// The row after this number of rows, 0 to 10,000, which the store must read and skip.
     Skip(u32),
     /// The row after that of this cursor. The store finds it directly, at any depth of the list.
     After(Cursor),
@@ -191,7 +191,7 @@ impl PageRequest {
 pub struct Page<T> {
     /// The rows of the page, newest first.
     pub rows: Vec<T>,
-    /// The total number of rows in the list, exact up to 10 000. A larger value means more than 10 000.
+    /// The total number of rows in the list, exact up to 10,000. A larger value means more than 10,000.
     pub total: u64,
     /// The cursor of the page's last row; `None` if no row follows.
     pub next: Option<Cursor>,

@@ -50,7 +50,7 @@ pub struct NoFilter {}
 /// Extractor of a list request with filters `Q`.
 ///
 /// Errors: 422 for a repeated parameter, a `limit` outside 1 to 200, an `offset` below 0, a `cursor` of another
-/// list, or `offset` and `cursor` together. 422 `offset_too_deep` beyond 10 000. The strict query middleware has
+/// list, or `offset` and `cursor` together. 422 `offset_too_deep` beyond 10,000. The strict query middleware has
 /// already refused unknown parameters.
 #[derive(Debug)]
 pub struct ListRequest<Q> {

@@ -220,7 +220,7 @@ async fn schema_guardrail_memory_is_bounded() {
         assert_eq!((&found["found"], &found["action"]), (&json!(1), &json!("block")), "{count} numbers");
     }
     // Beyond the evaluation budget, the guardrail fails closed.
-    let failed = assert_bounded("2 000 numbers", send(2_000)).await.expect(200);
+    let failed = assert_bounded("2,000 numbers", send(2_000)).await.expect(200);
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("guardrail_unavailable")));
     let found = &evidence_documents(&fixture.app, &failed["execution_id"], "guardrail").await[0]["findings"][0];
     assert_eq!((&found["on_error"], &found["error_code"]), (&json!("fail_closed"), &json!("schema_budget_exceeded")));

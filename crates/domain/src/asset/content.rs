@@ -209,7 +209,7 @@ fn parse_flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
 /// The problems that the schema and the rules find, without duplicates.
 fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if exceeds_value_limit(content, MAX_VALUES) {
-        return vec![ContentProblem::new("", "too_many_values", "the content has more than 50 000 values")];
+        return vec![ContentProblem::new("", "too_many_values", "the content has more than 50,000 values")];
     }
     let Some(published) = schema::compiled_schema(kind) else {
         return vec![ContentProblem::new("", "invalid_content", "the schema of this kind does not compile")];

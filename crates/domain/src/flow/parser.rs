@@ -98,7 +98,7 @@ pub(super) fn read(content: &Value) -> Result<Flow, Vec<LocatedProblem>> {
 fn flow(content: &Value, findings: &mut ProblemList) -> Option<Flow> {
     let root = Path::default();
     if !is_bounded(content, &mut { MAX_VALUES }) {
-        findings.report(&root, "flow_too_large", "a flow has at most 20 000 values");
+        findings.report(&root, "flow_too_large", "a flow has at most 20,000 values");
         return None;
     }
     let map = findings.read_object(content, &root, &FLOW_KEYS)?;
