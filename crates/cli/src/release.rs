@@ -241,7 +241,8 @@ impl ReleaseArgument {
         find_release(server, &self.reference)
     }
 
-    /// Resolves the reference to the id of the release that serves, or that holds the lane.
+    /// Resolves the reference to a release's id. `WORKLOAD@ENVIRONMENT` names the holder of `lane`, or without a lane
+    /// the serving release. Other references are resolved as in [`Self::find`].
     fn find_serving(&self, server: &ServerClient, lane: Option<&str>) -> Result<String, Failure> {
         serving_release::find(server, &self.reference, lane)
     }

@@ -43,8 +43,8 @@ const FILL: &str = "
         FROM workload, substr(workload_id::text, 36, 1) AS w, generate_series(1, 2) AS r WHERE slug LIKE 'w-_';
     DROP TABLE new_workspace;";
 
-/// SQL that adds `MANY` runs for each release, spread evenly over eleven months. Most runs are completed. For every
-/// twentieth run, it adds one run in each other status.
+/// SQL that adds `MANY` completed runs for each release, spread evenly over eleven months. For every twentieth run, it
+/// also adds one run in each other status except `queued`.
 const RUNS: &str = "
     CREATE TABLE new_run AS
         SELECT *, fairway_uuid_floor(at) AS execution_id FROM (
@@ -64,7 +64,7 @@ fn some_id<T: From<Uuid>>(letter: char, number: &str) -> Option<T> {
     Some(numbered_id(letter, number).into())
 }
 
-/// Fills the database with `runs_per_release` runs for each release.
+/// Fills the database with `runs_per_release` completed runs for each release, and the runs that [`RUNS`] adds to them.
 async fn fill(database: &TestDatabase, runs_per_release: u32) {
     let owner = database.connect_as_owner().await.unwrap();
     owner.batch_execute(FILL).await.unwrap();

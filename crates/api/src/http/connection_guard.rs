@@ -101,7 +101,7 @@ impl ConnectionActivity {
         ActiveRequestGuard(self.clone())
     }
 
-    /// Resets the read-ahead, because the consumer of the current body waits for more bytes.
+    /// Lets the connection read further ahead, because the consumer of the current body waits for more bytes.
     pub fn reset_read_ahead(&self) {
         self.0.read_ahead_limit.reset();
     }

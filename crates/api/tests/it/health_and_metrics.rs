@@ -273,7 +273,8 @@ async fn not_found_is_an_html_page_for_browsers() {
     app.send_raw_path("DELETE", "/healthz").await.expect_refusal(405, "method_not_allowed");
 }
 
-/// An operator starts another server after this message, so it must follow everything that the server stops.
+/// An operator may start another server as soon as `server stopped` is logged. This message must therefore come after
+/// everything that the old server stops.
 #[tokio::test]
 async fn stop_is_logged_after_all_components_have_stopped() {
     let (telemetry, _database) = CapturedServer::start("info").await.shut_down().await;

@@ -16,8 +16,8 @@ use crate::provider_benchmark::ProviderBenchmark;
 use crate::statement_count::StatementCounts;
 use crate::thresholds::TargetResult;
 
-/// Renders the results as JSON. Durations are in milliseconds, memory and write-ahead log in bytes, and rates per
-/// second.
+/// Renders the results as JSON. The names of members contain the unit of their value, such as `p99_us`, `read_ms`,
+/// `wal_bytes` or `runs_per_second`. `rate` is per second, and `seconds` is a duration.
 pub(super) fn to_json(results: &BenchmarkResults, targets: &[TargetResult]) -> Value {
     let machine = &results.machine;
     let idle = &results.idle;

@@ -161,15 +161,16 @@ fn is_fr_insee(characters: &str) -> bool {
     is_person && 97 - number % 97 == check_digits
 }
 
-/// Whether the letter encodes the remainder of the number modulo 23.
+/// Whether a number of a Spanish identity document (DNI) is valid: its letter encodes the remainder of the number
+/// modulo 23.
 fn is_es_dni(characters: &str) -> bool {
     let Some((digits, letter)) = characters.split_at_checked(8) else { return false };
     let remainder = digits.parse::<usize>().ok().map(|number| number % 23);
     remainder.and_then(|remainder| "TRWAGMYFPDXBNJZSQVHLCKE".get(remainder..=remainder)) == Some(letter)
 }
 
-/// Whether an identity number of a foreigner in Spain is valid. Its first letter stands for a digit. With this digit,
-/// the number must satisfy the rule of the identity document.
+/// Whether an identity number of a foreigner in Spain (NIE) is valid. Its first letter stands for a digit. With this
+/// digit in place of the letter, the number must be a valid DNI ([`is_es_dni`]).
 fn is_es_nie(characters: &str) -> bool {
     let first_digit = match characters.get(..1) {
         Some("X") => "0",

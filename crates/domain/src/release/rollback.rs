@@ -58,7 +58,7 @@ impl ReleaseEvidenceArtifact {
         })
     }
 
-    /// The path of the document in the artifact store.
+    /// A path that names the document in responses. The artifact store has no object at this path.
     #[must_use]
     pub fn storage_ref(&self) -> String {
         format!("evidence/releases/{}/{}/{}.json", self.release_id, self.artifact_id, self.kind)

@@ -1,15 +1,16 @@
 //! Creates a draft while other actors may create the same draft.
 //!
-//! The API has no lock for the creation of drafts, and the server assigns ids before drafts become visible. Therefore
-//! each actor checks three times for other equal drafts, so that at most one of them stays complete:
+//! Drafts are equal if they have the same workload, environment, lane and policy. The API has no lock for the creation
+//! of drafts, and the server assigns ids before drafts become visible. Therefore each actor checks three times for
+//! other equal drafts, so that at most one of them stays complete:
 //!
 //! 1. Before an actor creates a draft, it searches for an equal complete draft, else for the equal draft with the
 //!    lowest id. The actor uses the draft that it finds.
 //! 2. After an actor has created a draft, and before it binds a version, it stops if another equal draft has a lower id
 //!    or is complete.
 //! 3. After an actor has bound all versions, it stops if a draft with a lower id exists. If that draft is complete, the
-//!    actor removes the bindings of its own draft. The actor that completed the draft with the lowest id removes the
-//!    bindings of the other drafts.
+//!    actor removes the bindings of the draft that it completed, even if another actor created that draft. The actor
+//!    that completed the draft with the lowest id removes the bindings of the other drafts.
 //!
 //! Two drafts cannot both stay complete. If the draft with the higher id is completed after check 2 of the other
 //! actor, check 3 finds the lower id. If it is completed before, check 2 stops the other actor. Decision 0083
