@@ -120,7 +120,8 @@ impl AccountConnection {
                 account = self.account.as_str(),
                 model,
                 code = error.code(),
-                "failed to send a request to a model provider; the caller decides on a retry"
+                "failed to send a request to a model provider; a run may repeat the call or try its next route, other \
+                 operations report the failure"
             );
             ProviderFailure::caused_by(failure::of_sending(error), error.code())
         })?;
@@ -133,7 +134,8 @@ impl AccountConnection {
             account = self.account.as_str(),
             model,
             status = status.as_u16(),
-            "a model provider returned an error status; the caller decides on a retry"
+            "a model provider returned an error status; a run may repeat the call or try its next route, other \
+             operations report the failure"
         );
         let body = if failure::depends_on_body(status) { read_error_body(response).await } else { Vec::new() };
         Err(failure::with_status_and_retry_delay(

@@ -241,7 +241,7 @@ fn evaluate_exit(response: &[u8], status: ExitStatus, max_output_bytes: usize) -
         return Response::read(response, max_output_bytes);
     }
     if status.code() == Some(i32::from(NO_SCRIPT_EXIT_CODE)) {
-        tracing::warn!("a sandbox exited because no script arrived in time; refusing the script");
+        tracing::warn!("the script arrived after its sandbox had stopped waiting for it; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }
     if let Some(failure) = status.code().and_then(ConfinementFailure::of_exit_code) {

@@ -79,8 +79,8 @@ impl IssuerEndpoints {
             let issuer = self.source.issuer();
             tracing::warn!(
                 issuer,
-                "the discovery document is malformed, or lacks a protected endpoint for sign-in; using the document of \
-                 an earlier read, or failing sign-ins and session renewals if there is none"
+                "the discovery document is malformed, lacks an endpoint for sign-in, or names an endpoint without TLS; \
+                 using the document of an earlier read, or failing sign-ins and session renewals if there is none"
             );
         }
         Ok(Arc::new(addresses?))

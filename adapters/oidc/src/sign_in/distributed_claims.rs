@@ -24,7 +24,8 @@ pub(super) async fn read_claims(
     let Some(url) = addresses.checked_url(&source.endpoint) else {
         tracing::warn!(
             issuer,
-            "the provider's URL for the groups of a person does not use TLS; refusing the sign-in or ending the session"
+            "the provider's URL for the groups of a person is invalid or does not use TLS; refusing the sign-in or \
+             ending the session"
         );
         return Ok(None);
     };

@@ -102,7 +102,7 @@ impl Projector {
                         tracing::warn!(
                             tenant_id = %tenant,
                             error = &error as &dyn std::error::Error,
-                            "failed to project the facts of a tenant; retrying in 1 s"
+                            "failed to create the notifications of a tenant from its audit log; retrying in 1 s"
                         );
                         self.last_failures().insert(*tenant, Instant::now());
                     }
@@ -364,7 +364,10 @@ pub async fn run_projector(projector: Arc<Projector>, wakeups: Arc<FactWakeups>)
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "failed to project facts; retrying in 1 s");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to list the audit logs with new facts for notifications; retrying in 1 s"
+                );
                 tokio::time::sleep(RETRY_DELAY).await;
             }
         }

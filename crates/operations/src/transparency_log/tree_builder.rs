@@ -149,7 +149,7 @@ impl TreeBuilder {
                 // The error is not logged, because it repeats the panic's message, which may contain a value.
                 tracing::error!(
                     tenant_id = self.in_progress.get(&error.id()).map(tracing::field::display),
-                    "a step in an audit log panicked; retrying in 2 s"
+                    "the publication of a checkpoint of an audit log panicked; retrying in 2 s"
                 );
                 (error.id(), Progress::UpToDate)
             }
