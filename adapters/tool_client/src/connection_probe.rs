@@ -40,7 +40,7 @@ impl ToolAndHookClient {
         let endpoint = self.endpoint(&probe.endpoint, MAX_RESPONSE_BYTES).map_err(probe_error)?;
         let mut headers = HeaderMap::new();
         if let Some(token) = &probe.token {
-            let value = self.secret_header(tenant, token, "Bearer ").await;
+            let value = self.secret_header(tenant, token, "Bearer ", None).await;
             headers.insert(header::AUTHORIZATION, value.map_err(|_| ProbeError::SecretUnavailable)?);
         }
         let request = EgressRequest { method: Method::GET, path: String::new(), headers, body: Vec::new().into() };

@@ -65,21 +65,26 @@ impl ToolAndHookClient {
         let call_id = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
         headers.insert(HeaderName::from_static("idempotency-key"), call_id);
         if let Some(reference) = &call.secret {
-            headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
+            let value = self.secret_header(tenant, reference, "Bearer ", Some(&call.call_id)).await?;
+            headers.insert(header::AUTHORIZATION, value);
         }
         Ok(headers)
     }
 
-    /// A header value that consists of a prefix and a secret.
+    /// A header value that consists of a prefix and a secret. Log lines about the secret contain `call_id`; a probe of an
+    /// endpoint has none.
     async fn secret_header(
         &self,
         tenant: &Slug,
         reference: &SecretRef,
         prefix: &str,
+        call_id: Option<&str>,
     ) -> Result<HeaderValue, HttpCallError> {
         let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
             tracing::warn!(
                 tenant = tenant.as_str(),
+                call_id,
+                secret_ref = %reference,
                 code = error.code(),
                 "failed to read the secret of an HTTP call; failing the call"
             );
@@ -88,7 +93,9 @@ impl ToolAndHookClient {
         let mut value = HeaderValue::from_str(&format!("{prefix}{}", secret.expose())).map_err(|_| {
             tracing::warn!(
                 tenant = tenant.as_str(),
-                "a secret contains characters that a header cannot contain; failing the call"
+                call_id,
+                secret_ref = %reference,
+                "the secret of an HTTP call contains characters that a header cannot contain; failing the call"
             );
             HttpCallError::SecretUnavailable
         })?;

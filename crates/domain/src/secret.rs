@@ -96,6 +96,17 @@ impl SecretRef {
     }
 }
 
+impl fmt::Display for SecretRef {
+    /// Writes the reference in the form that [`Self::parse`] accepts.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(name) => write!(formatter, "env:{name}"),
+            Self::File(name) => write!(formatter, "file:{name}"),
+            Self::Vault { path, key } => write!(formatter, "vault:{path}#{key}"),
+        }
+    }
+}
+
 impl fmt::Display for ServerSecretRef {
     /// Writes the reference as settings spell it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -286,7 +297,8 @@ mod tests {
         assert_eq!(definition["maxLength"], MAX_SECRET_REF_CHARS);
         let pattern = Regex::new(definition["pattern"].as_str().unwrap()).unwrap();
         for reference in VALID_REFERENCES {
-            assert!(SecretRef::parse(reference).is_ok() && pattern.is_match(reference), "{reference}");
+            assert_eq!(SecretRef::parse(reference).unwrap().to_string(), reference);
+            assert!(pattern.is_match(reference), "{reference}");
         }
         for reference in INVALID_REFERENCES {
             assert!(SecretRef::parse(reference).is_err() && !pattern.is_match(reference), "{reference:?}");
