@@ -45,7 +45,7 @@ impl AccessRequests {
 }
 
 impl AccessRequests {
-    /// Lists the access requests of a workspace, newest first; by default those of the caller's home workspace.
+    /// Lists the access requests of a workspace, newest first. `None` selects the workspace that the caller's roles determine.
     ///
     /// # Errors
     /// When the caller may not read connections in the workspace, or the workspace is not found.

@@ -49,7 +49,7 @@ pub struct AssetDraft {
     pub kind: AssetKind,
     /// The principal that is responsible for the asset.
     pub owner_ref: OwnerRef,
-    /// The workspace of the asset; `None` selects the caller's home workspace.
+    /// The workspace of the asset; `None` selects the workspace that the caller's roles determine.
     pub workspace_id: Option<WorkspaceId>,
 }
 

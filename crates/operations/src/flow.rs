@@ -39,7 +39,7 @@ pub struct NewFlow {
     pub change_note: Option<Note>,
     /// The YAML text of the first version.
     pub content_yaml: String,
-    /// The workspace of the flow; `None` selects the caller's home workspace.
+    /// The workspace of the flow; `None` selects the workspace that the caller's roles determine.
     pub workspace_id: Option<WorkspaceId>,
 }
 

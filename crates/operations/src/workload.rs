@@ -42,7 +42,7 @@ pub struct WorkloadDraft {
     pub owner_ref: OwnerRef,
     /// How the workload is meant to be used.
     pub invocation_mode: IntendedUse,
-    /// The workspace of the workload; `None` selects the caller's home workspace.
+    /// The workspace of the workload; `None` selects the workspace that the caller's roles determine.
     pub workspace_id: Option<WorkspaceId>,
 }
 

@@ -38,7 +38,7 @@ pub enum OfferedToolCall {
         query: String,
         /// The maximum number of chunks; the knowledge base's own limit applies too.
         top_k: Option<u32>,
-        /// The workspace from which the query comes; `None` uses the home workspace of the caller.
+        /// The workspace from which the query comes; `None` selects the workspace that the caller's roles determine.
         workspace: Option<WorkspaceId>,
     },
     /// Reads the evidence of a run.

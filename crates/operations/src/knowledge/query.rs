@@ -28,7 +28,7 @@ pub struct KnowledgeQuery {
     pub query: String,
     /// Maximum number of chunks; it cannot exceed the limit of the knowledge base.
     pub top_k: Option<u32>,
-    /// The workspace from which the caller queries; `None` selects the caller's home workspace.
+    /// The workspace from which the caller queries; `None` selects the workspace that the caller's roles determine.
     pub workspace: Option<WorkspaceId>,
 }
 
