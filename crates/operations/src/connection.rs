@@ -55,7 +55,8 @@ impl Connections {
 }
 
 impl Connections {
-    /// Lists the connections of a workspace, newest first. `None` selects the workspace that the caller's roles determine.
+    /// Lists the connections of a workspace, newest first. If `workspace` is `None`, the caller's roles determine the
+    /// workspace.
     ///
     /// # Errors
     /// When the caller may not read connections in the workspace, or the workspace is not found.

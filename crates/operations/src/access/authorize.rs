@@ -225,7 +225,8 @@ impl ScopeResolver {
         self.access_store.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
     }
 
-    /// Authorizes a list of one workspace: the requested workspace, else the workspace that the caller's roles determine.
+    /// Authorizes a list of one workspace: the requested workspace, else the workspace that the caller's roles
+    /// determine.
     pub(crate) async fn authorize_workspace_list(
         &self,
         caller: &Caller,
