@@ -74,7 +74,7 @@ impl AccessRequestView {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AccessRequestQuery {
-    /// The workspace; default your home workspace.
+    /// The workspace; default the workspace that your roles determine.
     workspace_id: Option<Uuid>,
     /// Only requests in this status: `pending`, `granted`, `denied` or `withdrawn`.
     status: Option<String>,

@@ -191,7 +191,7 @@ pub(crate) struct NewAsset {
     /// Owner of the asset: `team:<name>` or `user:<name>`.
     #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
     owner_ref: String,
-    /// The workspace of the asset; default your home workspace.
+    /// The workspace of the asset; default the workspace that your roles determine.
     workspace_id: Option<Uuid>,
 }
 

@@ -148,7 +148,7 @@ pub(crate) struct NewConnectionBody {
     /// `active` or `disabled`; default `active`.
     #[validate(custom(function = status_rule))]
     status: Option<String>,
-    /// The workspace of the connection; default your home workspace.
+    /// The workspace of the connection; default the workspace that your roles determine.
     workspace_id: Option<Uuid>,
 }
 
@@ -213,7 +213,7 @@ pub(crate) struct CheckRequest {}
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ConnectionListQuery {
-    /// The workspace; default your home workspace.
+    /// The workspace; default the workspace that your roles determine.
     workspace_id: Option<Uuid>,
 }
 

@@ -84,7 +84,7 @@ pub(crate) struct NewFlowBody {
     #[schema(max_length = 2000)]
     #[validate(length(max = limit(MAX_NOTE_CHARS)), custom(function = value_rules::note))]
     change_note: Option<String>,
-    /// The workspace of the flow; default your home workspace.
+    /// The workspace of the flow; default the workspace that your roles determine.
     workspace_id: Option<Uuid>,
 }
 

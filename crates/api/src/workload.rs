@@ -105,7 +105,7 @@ pub(crate) struct NewWorkload {
     #[schema(max_length = 2000)]
     #[validate(length(max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
     description: Option<String>,
-    /// The workspace of the workload; default your home workspace.
+    /// The workspace of the workload; default the workspace that your roles determine.
     workspace_id: Option<Uuid>,
 }
 

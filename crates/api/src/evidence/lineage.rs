@@ -113,7 +113,7 @@ pub(crate) struct LineageQuery {
     /// Maximum number of items: 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u64>,
-    /// Number of items to skip: 0 to 10 000; default 0.
+    /// Number of items to skip: 0 to 10,000; default 0.
     #[param(minimum = 0, maximum = 10_000, default = 0)]
     offset: Option<u64>,
 }
