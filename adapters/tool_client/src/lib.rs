@@ -65,14 +65,14 @@ impl ToolAndHookClient {
         let call_id = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
         headers.insert(HeaderName::from_static("idempotency-key"), call_id);
         if let Some(reference) = &call.secret {
-            let value = self.secret_header(tenant, reference, "Bearer ", Some(&call.call_id)).await?;
+            let value = self.secret_header(tenant, reference, "Bearer ", Some(call.call_id.as_str())).await?;
             headers.insert(header::AUTHORIZATION, value);
         }
         Ok(headers)
     }
 
-    /// A header value that consists of a prefix and a secret. Log lines about the secret contain `call_id`; a probe of an
-    /// endpoint has none.
+    /// A header value that consists of a prefix and a secret. `call_id` is for log lines about the secret; a probe of
+    /// an endpoint has none.
     async fn secret_header(
         &self,
         tenant: &Slug,

@@ -66,10 +66,10 @@ impl ToolAndHookClient {
         let mut headers = HeaderMap::new();
         for (name, reference) in &connection.headers {
             let name = HeaderName::try_from(name.as_str()).map_err(|_| HttpCallError::Forbidden)?;
-            headers.insert(name, self.secret_header(tenant, reference, "", Some(&call.call_id)).await?);
+            headers.insert(name, self.secret_header(tenant, reference, "", Some(call.call_id.as_str())).await?);
         }
         if let Some(reference) = &connection.bearer {
-            let value = self.secret_header(tenant, reference, "Bearer ", Some(&call.call_id)).await?;
+            let value = self.secret_header(tenant, reference, "Bearer ", Some(call.call_id.as_str())).await?;
             headers.insert(header::AUTHORIZATION, value);
         }
         let idempotency_key = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;

@@ -45,8 +45,8 @@ impl AccessRequests {
 }
 
 impl AccessRequests {
-    /// Lists the access requests of a workspace, newest first. If `workspace` is `None`, the caller's roles determine the
-    /// workspace.
+    /// Lists the access requests of a workspace, newest first. If `workspace` is `None`, the caller's roles determine
+    /// the workspace.
     ///
     /// # Errors
     /// When the caller may not read connections in the workspace, or the workspace is not found.
