@@ -201,7 +201,7 @@ pub struct EvidenceArtifact {
     pub artifact_id: ArtifactId,
     /// The kind of the artifact, such as `provider_call`.
     pub kind: &'static str,
-    /// The path of the artifact in the artifact store.
+    /// A path that names the artifact in responses. The artifact store has no object at this path.
     pub storage_ref: ArtifactPath,
     /// The body of the artifact: codes, counts and digests.
     pub body: Map<String, Value>,
@@ -268,7 +268,7 @@ pub struct ArtifactRow {
     pub artifact_id: ArtifactId,
     /// The kind of the artifact, such as `provider_call`.
     pub artifact_kind: String,
-    /// The path of the artifact in the artifact store.
+    /// A path that names the artifact in responses. The artifact store has no object at this path.
     pub storage_ref: String,
     /// When the artifact was created.
     pub created_at: Timestamp,

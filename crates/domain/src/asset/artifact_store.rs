@@ -23,7 +23,8 @@ impl ArtifactPath {
         Self(format!("{}/{asset}/{version}/content.json", Self::VERSION_PREFIX))
     }
 
-    /// The path of an evidence artifact of a run.
+    /// A path that names an evidence artifact of a run. The database contains the artifact; the artifact store has no
+    /// object at this path.
     #[must_use]
     pub fn of_evidence(execution: ExecutionId, artifact: ArtifactId, name: &'static str) -> Self {
         Self(format!("{}/{execution}/{artifact}/{name}", Self::EVIDENCE_PREFIX))
