@@ -108,10 +108,9 @@ pub(super) const DISCARD_PLANS: &str = "DISCARD PLANS";
 
 /// Whether the plan generation of a connection has changed since its last use.
 pub(super) fn is_new_plan_generation(metrics: &Metrics) -> bool {
-    metrics.recycled.is_some_and(|last| {
-        let age_at_last_use = last.saturating_duration_since(metrics.created);
-        plan_generation(age_at_last_use) != plan_generation(metrics.created.elapsed())
-    })
+    let last_use = metrics.recycled.unwrap_or(metrics.created);
+    let age_at_last_use = last_use.saturating_duration_since(metrics.created);
+    plan_generation(age_at_last_use) != plan_generation(metrics.created.elapsed())
 }
 
 /// The plan generation of a connection of this age. Plans are discarded when the generation changes: whenever the

@@ -142,7 +142,7 @@ static ACCEPT_WITH_ALL_PARTS: GuardedBatchCommit = GuardedBatchCommit::from_fn(
             "{FULL_QUEUES} current AS MATERIALIZED ({SELECT_CURRENT}
                 AND (queue_limit IS NULL OR tenant_id NOT IN (SELECT tenant_id FROM full_queue))), {}, {}{INSERT_RARE_PARTS}",
             admit_by_key(),
-            insert_runs(", outcome, finished_at, share_link_id, result_token", ", script")
+            insert_runs(", outcome, finished_at, share_link_id, result_token, has_stored_usage", ", script")
         )
     },
     "recorded",
@@ -346,6 +346,8 @@ fn add_rare_columns<'v>(
     let input = input
         .with_column("outcome", admission().map(|admission| admission.outcome))
         .with_column("finished_at", admission().map(|admission| admission.finished_at))
+        // A denied run has called no model, so its totals stay null.
+        .with_column("has_stored_usage", admissions.iter().map(|admission| admission.finished_at.map(|_| true)))
         .with_column("share_link_id", access().map(|access| access.share_link.map(ShareLinkId::uuid)))
         .with_column(
             "result_token",

@@ -21,7 +21,7 @@ use crate::{
 use fairway_domain::{
     access::rights::VisibleScopes,
     execution::{
-        Status,
+        Execution, Status,
         ports::ExecutionFilter,
         usage::{ListedExecution, RunSummary},
     },
@@ -142,7 +142,7 @@ pub(super) async fn list(
     let without_usage: Vec<ExecutionId> = page
         .rows
         .iter()
-        .filter(|row| !row.has_stored_usage && row.listed.execution.finished_at.is_some())
+        .filter(|row| !row.has_stored_usage && has_evidence(&row.listed.execution))
         .map(|row| row.listed.execution.execution_id)
         .collect();
     let mut computed = computed_summaries(database, scope, &without_usage).await?;
@@ -152,6 +152,11 @@ pub(super) async fn list(
         }
         listed
     }))
+}
+
+/// Whether the evidence of the run is stored. It is stored before a human review, and otherwise with the end of the run.
+fn has_evidence(run: &Execution) -> bool {
+    run.finished_at.is_some() || run.status == Status::AwaitingReview
 }
 
 fn list_row(row: &Row) -> Result<ListRow, StoreError> {

@@ -139,6 +139,13 @@ async fn lists_compute_the_usage_of_runs_that_ended_without_stored_usage() {
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute(&forget).await.unwrap();
     assert_eq!(rows(&app, "/v1/executions").await, listed_with_stored_usage);
+    // As for a run that a server of the previous version put into review: it has evidence, but no end.
+    let review = format!(
+        "UPDATE execution SET status = 'awaiting_review', outcome = NULL, finished_at = NULL
+         WHERE execution_id = '{newest}'"
+    );
+    owner.batch_execute(&review).await.unwrap();
+    assert_eq!(counts(&rows(&app, "/v1/executions").await), [Some(3), Some(3)]);
     // Stored usage is shown without a look at the evidence.
     let change = "UPDATE execution SET total_tokens_in = 4 WHERE has_stored_usage";
     owner.batch_execute(change).await.unwrap();
