@@ -174,7 +174,7 @@ fn smtp_failure(delivery: DeliveryId, error: &Error) -> SendFailure {
     tracing::info!(
         delivery_id = %delivery,
         status,
-        "failed to send a message to the mail server; reporting the failure to the caller"
+        "failed to send a message to the mail server; failing this attempt to send"
     );
     let error = if error.is_timeout() {
         DeliveryError::TimedOut

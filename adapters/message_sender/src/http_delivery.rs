@@ -85,7 +85,7 @@ pub(crate) fn failure(delivery: DeliveryId, error: EgressError) -> SendFailure {
     tracing::info!(
         delivery_id = %delivery,
         error = &error as &dyn std::error::Error,
-        "failed to send a message to its receiver; reporting the failure to the caller"
+        "failed to send a message to its receiver; failing this attempt to send"
     );
     SendFailure::without_response(match error {
         EgressError::Refused(_) => DeliveryError::AddressRefused,

@@ -186,8 +186,8 @@ fn result_value(result: CallToolResult, call: &McpCall) -> Result<Value, HttpCal
     json::read(&bytes).map_err(|_| HttpCallError::Malformed)
 }
 
-/// Converts the failure of a session. The log contains only the name of the failure, because other parts may
-/// contain the server's text.
+/// Converts the failure of a request in a session. The log contains only the name of the failure, because other parts
+/// may contain the server's text.
 fn session_error(error: &ServiceError, call: &McpCall) -> HttpCallError {
     let (name, failure) = match error {
         ServiceError::McpError(_) => ("McpError", HttpCallError::ErrorStatus),
@@ -200,7 +200,11 @@ fn session_error(error: &ServiceError, call: &McpCall) -> HttpCallError {
         ServiceError::InputRequiredRoundsExceeded { .. } => ("InputRequiredRoundsExceeded", HttpCallError::Truncated),
         _ => ("unknown", HttpCallError::Truncated),
     };
-    tracing::info!(error_kind = name, call_id = %call.call_id, "an MCP session failed; failing the tool call");
+    tracing::info!(
+        error_kind = name,
+        call_id = %call.call_id,
+        "a request to an MCP server failed; failing the tool call"
+    );
     failure
 }
 

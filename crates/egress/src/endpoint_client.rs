@@ -109,7 +109,7 @@ impl EndpointClient {
             .map_err(|error| {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
-                    "failed to create an HTTP client; reporting its address as unreachable"
+                    "failed to create an HTTP client; reporting the address to call as unreachable"
                 );
                 EgressError::Unreachable
             })?;

@@ -53,7 +53,7 @@ pub async fn run_retention(services: Services) {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "failed to delete unreferenced artifacts; retrying when the sweep is next due"
+                    "failed to delete unreferenced artifacts; retrying within 7 h"
                 );
             }
         }

@@ -196,7 +196,7 @@ async fn log_contains_no_text_of_the_server() {
     let endpoint = ScriptedEndpoint::start().await;
     script_calls(&endpoint, DESCRIPTION, error(2));
     caller(&["127.0.0.0/8"]).call_tool(&acme(), &call(endpoint.url("/"))).await.unwrap_err();
-    let event = "an MCP session failed; failing the tool call error_kind=\"McpError\"";
+    let event = "a request to an MCP server failed; failing the tool call error_kind=\"McpError\"";
     assert!(log.text().contains(event), "{}", log.text());
     assert!(!log.text().contains("canary"), "{}", log.text());
 }

@@ -142,7 +142,7 @@ fn submit_failure(scope: TenantScope, acceptance: &Acceptance, failure: Failure)
                 tenant_id = %scope.tenant(),
                 execution_id = %acceptance.execution_id,
                 error = &error as &dyn std::error::Error,
-                "failed to store a script run; refusing it as unavailable"
+                "failed to store a script run; refusing the request with 503"
             );
             Failure::Store(StoreError { fault: StoreFault::Unavailable, ..error })
         }

@@ -25,7 +25,7 @@ pub async fn run_rollback_advisor(releases: Arc<Releases>) {
         if let Err(error) = releases.advise_when_due().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to evaluate rollback recommendations; retrying when the evaluation is next due"
+                "failed to evaluate rollback recommendations; retrying in the next evaluation, due within 15 s"
             );
         }
     }
@@ -51,8 +51,8 @@ impl Releases {
                         tenant_id = %serving_release.tenant,
                         release_id = %serving_release.release,
                         error = &error as &dyn std::error::Error,
-                        "failed to evaluate the rollback recommendation of a release; retrying when the evaluation is \
-                         next due"
+                        "failed to evaluate the rollback recommendation of a release; retrying in the next evaluation, \
+                         due within 15 s"
                     );
                 }
             }

@@ -123,8 +123,8 @@ impl Sessions {
         }
     }
 
-    /// Renews a session whose renewal this server claimed. The session ends if the provider refuses, or if the person
-    /// now has another name or tenant.
+    /// Renews a session whose renewal this server claimed. The session ends if its stored tokens are unreadable, or
+    /// if the provider or this server refuses the renewal. It also ends if the person now has another name or tenant.
     async fn renew_claimed(
         &self,
         provider: &dyn SignInProvider,
@@ -153,7 +153,7 @@ impl Sessions {
                     issuer,
                     code = error.code(),
                     clock_seconds,
-                    "identity provider refused to renew a session; ending the session"
+                    "failed to renew a session; ending the session"
                 );
                 return end_refused_session().await;
             }
