@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     /// The commit whose server is upgraded; the default is the last one with other migrations
     #[arg(long)]
     from: Option<String>,
-    /// Seconds of load before the upgrade, and on both servers after it
+    /// Seconds of load in each phase: on the earlier server, on both servers, and on the new server alone
     #[arg(long, default_value_t = 5)]
     seconds: u64,
 }

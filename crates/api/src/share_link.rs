@@ -46,7 +46,7 @@ pub(crate) struct ShareLinkView {
     use_count: u32,
     #[schema(format = DateTime)]
     expires_at: String,
-    /// Whether the link is revoked.
+    /// Whether a manager revoked the link. The value stays `false` if the link only expires or reaches `max_uses`.
     revoked: bool,
     #[schema(format = DateTime)]
     created_at: String,

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// The server executable of the new build
     #[arg(long)]
     to: PathBuf,
-    /// Seconds of load before the upgrade, and on both servers after it
+    /// Seconds of load in each phase: on the earlier server, on both servers, and on the new server alone
     #[arg(long, default_value_t = 5)]
     seconds: u64,
 }

@@ -139,8 +139,8 @@ impl State {
         }
     }
 
-    /// Builds a state from its stored name and digest. Returns `None` if the state requires a digest that is missing,
-    /// or allows none.
+    /// Builds a state from its stored name and digest. Returns `None` if the state requires a digest and none is
+    /// given, or if the state is a draft and a digest is given.
     #[must_use]
     pub fn from_parts(name: StateName, digest: Option<BindingsDigest>) -> Option<Self> {
         match (name, digest) {

@@ -51,7 +51,7 @@ pub struct ShareLinkRecord {
     pub use_count: u32,
     /// When the link expires, by the clock of the database.
     pub expires_at: Timestamp,
-    /// Whether the link was revoked.
+    /// Whether a manager revoked the link.
     pub is_revoked: bool,
     /// When the link was created.
     pub created_at: Timestamp,

@@ -143,7 +143,7 @@ pub struct Stores {
     pub rate_limits: Arc<dyn RateLimitStore>,
     /// Stores connections and the results of their checks.
     pub connections: Arc<dyn ConnectionStore>,
-    /// Lists the connections that are due for a check or an expiry notice.
+    /// Lists the connections that are due for a check or an expiry notice, and stores the notices.
     pub connection_tasks: Arc<dyn ConnectionTaskStore>,
     /// Stores access requests of use cases.
     pub access_requests: Arc<dyn AccessRequestStore>,

@@ -38,7 +38,7 @@ impl Deprecation {
         deprecations.iter().find(|deprecation| deprecation.method == method.as_str() && deprecation.pattern == pattern)
     }
 
-    /// Adds the headers to a response.
+    /// Adds `Deprecation`, `Sunset` and `Link` to a response of this route.
     pub fn add_headers(&self, headers: &mut HeaderMap) {
         let sunset = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.sunset)).map(HttpDate::from);
         let link = format!("<{}>; rel=\"successor-version\"", self.successor);

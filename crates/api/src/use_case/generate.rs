@@ -118,7 +118,8 @@ pub(crate) struct GeneratedBundleView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Object)]
     bundle: Option<Value>,
-    /// Assumptions of the bundle plan, and its behaviour when a step fails.
+    /// The points that the author should check: assumptions and omissions of the bundle plan, and the effect of a
+    /// failed step. Empty if the response contains a question.
     warnings: Vec<BundleWarningView>,
     /// Whether each reference exists, and how to resolve it; absent if the response contains a question.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -111,7 +111,7 @@ async fn validates_arguments_against_the_schema() {
         assert!(!refusal.to_string().contains("asset"), "{refusal}");
     }
     app.post("/v1/runtime/tools/canary", json!({})).await.expect_refusal(404, "not_found");
-    // Only internal clients may send delegation fields.
+    // Only trusted services may send on-behalf-of fields.
     let mut body = execute_flow_body("main");
     body["actor_ref"] = json!("user:mia");
     app.post(EXECUTE_FLOW_PATH, body).await.expect_refusal(422, "forbidden_field");

@@ -274,7 +274,8 @@ async fn prompt_rendering_equals_the_server_s() {
     assert!(rendered >= 5 && refused >= 14, "{rendered} rendered, {refused} refused");
 }
 
-/// Policy bundles with their inputs, from the examples and their scenario files.
+/// Policy bundles, each with test cases: of an example, of the demo, and one with conditions on missing and mistyped
+/// inputs.
 fn policy_cases() -> Vec<(Value, Vec<Value>)> {
     let read =
         |path: &str| -> Value { serde_yaml::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap() };

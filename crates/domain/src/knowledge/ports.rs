@@ -79,7 +79,7 @@ pub trait DocumentStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<Document>, StoreError>;
     /// Loads chunks of the current index revision that have no vector of this model, oldest first. Returns at most
-    /// `limit` chunks, whose texts have at most the bytes of one ingest.
+    /// `limit` chunks. If their texts together reach `MAX_INGEST_BYTES`, the chunk that reaches it is the last one.
     async fn stale_chunks(
         &self,
         scope: TenantScope,

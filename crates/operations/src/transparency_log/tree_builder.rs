@@ -89,8 +89,8 @@ impl TreeBuilder {
     /// Starts a step for each log whose tree lags, except logs whose previous step is still active. Returns the
     /// progress of steps that ended meanwhile. A failed step does not stop the others.
     ///
-    /// Each pass starts [`MAX_STEPS`] logs after the start of the previous pass. If every pass started at the same log,
-    /// the last logs might never receive a part of the witnesses' time budget.
+    /// The next pass begins after the log of the [`MAX_STEPS`]th step that this pass starts, if there is such a step.
+    /// If every pass began with the same log, the witnesses' time budget might never suffice for the last logs.
     ///
     /// # Errors
     /// When the list of logs or the public keys cannot be read. Active steps continue.

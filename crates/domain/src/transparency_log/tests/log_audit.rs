@@ -136,8 +136,8 @@ fn every_single_change_is_named_by_its_index() {
     }
 }
 
-/// After the attacker rebuilds the right edge, nothing else contains the hashes of the last partial tile. The audit
-/// then reports a range.
+/// Only the right edge contains the hashes of the last, partial tile. If the attacker rebuilds the edge, the audit
+/// locates a change in this tile only as a range. It still locates a change in a full tile exactly.
 #[test]
 fn rebuilt_edges_hide_the_place_in_the_last_tile_only() {
     let unchanged = published(700, 700);
