@@ -124,8 +124,9 @@ async fn failed_reads_after_a_commit_report_may_have_happened() {
     }
 }
 
-/// Creates versions concurrently until the fault hits a group commit. Returns one pair for each refusal of that
-/// round: whether it reports `may_have_happened`, and whether its version exists.
+/// Creates versions concurrently until the fault hits a group commit. Returns one pair for each refusal of all rounds:
+/// whether it reports `may_have_happened`, and whether its version exists. The fault can also hit the commit of one
+/// version, because both commits have the same statement; then another round follows.
 async fn refused_versions(
     harness: &FaultHarness,
     fixture: &WorkspaceFixture<'_>,
@@ -136,8 +137,9 @@ async fn refused_versions(
         let asset = fixture.successful_request("create_asset").await.await.expect(201);
         assets.push(asset["asset_id"].as_str().unwrap().to_owned());
     }
-    let faults_before = harness.proxy.injected().len();
+    let mut refusals = Vec::new();
     for round in 0..MAX_ROUNDS {
+        let refusals_before = refusals.len();
         let request = |asset: &String| {
             let content = json!({ "content": { "system_prompt": format!("Round {round}") } });
             harness.direct.post(format!("/v1/assets/{asset}/versions"), content).to_server(&harness.proxied)
@@ -146,7 +148,6 @@ async fn refused_versions(
         let responses = join_all(assets.iter().map(|asset| async { request(asset).await })).await;
         harness.proxy.set_fault(ProxyFault::None);
         harness.settled_rows().await;
-        let mut refusals = Vec::new();
         for (asset, response) in assets.iter().zip(&responses) {
             let sql = "SELECT count(*) FROM asset_version WHERE asset_id::text = $1 AND content LIKE $2";
             let row = harness.owner.query_one(sql, &[asset, &format!("%Round {round}\"%")]).await.unwrap();
@@ -156,7 +157,7 @@ async fn refused_versions(
                 _ => refusals.push((is_named(response), exists)),
             }
         }
-        if harness.proxy.injected().len() > faults_before {
+        if refusals.len() > refusals_before + 1 {
             return refusals;
         }
     }
