@@ -72,3 +72,41 @@ impl<T: SqlValue> SqlValue for Option<T> {
     const TYPE: &'static str = T::TYPE;
     const ARRAY: &'static str = T::ARRAY;
 }
+
+/// Encodes texts as an array literal of PostgreSQL, for a column that has a list in each row. Such a column cannot be
+/// an array parameter, because `unnest` would flatten it, and PostgreSQL reads literals faster than the elements of
+/// JSON arrays. `None` becomes null.
+pub(crate) fn array_literal<T: AsRef<str>>(texts: impl IntoIterator<Item = Option<T>>) -> String {
+    let mut literal = String::from("{");
+    for (position, text) in texts.into_iter().enumerate() {
+        if position > 0 {
+            literal.push(',');
+        }
+        let Some(text) = text else {
+            literal.push_str("NULL");
+            continue;
+        };
+        literal.push('"');
+        for character in text.as_ref().chars() {
+            if matches!(character, '"' | '\\') {
+                literal.push('\\');
+            }
+            literal.push(character);
+        }
+        literal.push('"');
+    }
+    literal.push('}');
+    literal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_texts_in_array_literals() {
+        assert_eq!(array_literal::<&str>([]), "{}");
+        let texts = [Some("a"), Some(""), Some("NULL"), None, Some(r#"{b, "c\"}"#)];
+        assert_eq!(array_literal(texts), r#"{"a","","NULL",NULL,"{b, \"c\\\"}"}"#);
+    }
+}

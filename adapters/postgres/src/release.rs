@@ -14,8 +14,7 @@
 //! | reopen, approve, submit without references; also in batches | | | updated | |
 //! | hold a rollout, recommend a rollback | | | updated | |
 //! | verdict | | updated if the release holds lanes | updated | |
-//! | activate, advance, roll back, retire | shared if a release gets a lane | updated | the release and those that it displaces or returns | |
-//! | activate, retire in batches | shared | updated | updated | |
+//! | activate, advance, roll back, retire; also in batches | shared | updated | the release and those that it displaces or returns | |
 
 mod approval_reads;
 mod deployment;
@@ -417,7 +416,8 @@ impl DeploymentStore for Database {
         match key {
             None => self.lane_changes.commit(PendingLaneChange { scope, change }).await,
             Some(_) => {
-                self.in_flight().track(deployment::commit_lane_change(self.point_pool(), scope, &change, key)).await
+                let pending = PendingLaneChange { scope, change };
+                self.in_flight().track(deployment::commit_lane_change(self.point_pool(), &pending, key)).await
             }
         }
     }

@@ -4,7 +4,7 @@
 //! and `!ID FIELD` that the inputs lack the field that it needs. An identifier begins with a letter or digit and
 //! contains no space, so the three forms are distinct.
 
-use crate::row::require_decoded;
+use crate::{param::array_literal, row::require_decoded};
 use fairway_domain::{
     evidence::RecordedDecision,
     id::DecisionId,
@@ -42,30 +42,12 @@ impl StoredDecision {
 
 /// The obligations of a decision, as a PostgreSQL array literal.
 pub(super) fn obligations_literal(decision: &RecordedDecision) -> String {
-    array_literal(&decision.obligations)
+    array_literal(decision.obligations.iter().map(Some))
 }
 
 /// The encoded rules of a decision, as a PostgreSQL array literal.
 pub(super) fn rules_literal(decision: &RecordedDecision) -> String {
-    array_literal(&encode_rules(decision))
-}
-
-/// Encodes texts as the literal of a `text[]`. A column of lists cannot be an array parameter, because `unnest`
-/// would flatten it, and PostgreSQL reads literals faster than the elements of JSON arrays.
-fn array_literal(texts: &[String]) -> String {
-    let mut literal = String::from("{");
-    for (position, text) in texts.iter().enumerate() {
-        literal.push_str(if position == 0 { "\"" } else { ",\"" });
-        for character in text.chars() {
-            if matches!(character, '"' | '\\') {
-                literal.push('\\');
-            }
-            literal.push(character);
-        }
-        literal.push('"');
-    }
-    literal.push('}');
-    literal
+    array_literal(encode_rules(decision).iter().map(Some))
 }
 
 fn encode_rules(decision: &RecordedDecision) -> Vec<String> {
@@ -93,13 +75,6 @@ fn decode_rules(stored: Vec<String>) -> (Vec<String>, Vec<FailedRule>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quotes_texts_in_array_literals() {
-        assert_eq!(array_literal(&[]), "{}");
-        let texts = ["a", "", "NULL", r#"{b, "c\"}"#].map(str::to_owned);
-        assert_eq!(array_literal(&texts), r#"{"a","","NULL","{b, \"c\\\"}"}"#);
-    }
 
     #[test]
     fn decodes_what_it_encodes() {

@@ -1,13 +1,14 @@
 //! Input columns of statements that write releases, their rollouts and their frozen references.
 
-use crate::guarded_commit::Input;
+use crate::{guarded_commit::Input, param::array_literal};
 use fairway_domain::{
     asset::VersionLabel,
+    id::ReleaseId,
     release::{
         BindingsDigest, Release, State,
         deployment::{DeploymentChange, SoakEffect},
         frozen_reference::FrozenReference,
-        lane::Lane,
+        lane::{Lane, LaneMove},
     },
     rollout::{AdvanceMode, Rollout},
     store::Revision,
@@ -15,25 +16,62 @@ use fairway_domain::{
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// Adds the columns of a release's rollout, whether a soak starts, and whether the previous soak must have ended.
-pub(super) fn add_rollout_columns<'v>(input: Input<'v>, change: &'v DeploymentChange) -> Input<'v> {
-    let rollout = change.release.rollout.as_ref();
-    let starts_soak = match change.soak {
+/// Adds the columns of the releases that lane changes assign: those of their states and rollouts, whether a soak starts,
+/// and whether the previous soak must have ended.
+pub(super) fn add_changed_release_columns<'v, C>(input: Input<'v>, changes: impl Fn() -> C) -> Input<'v>
+where
+    C: Iterator<Item = &'v DeploymentChange>,
+{
+    let releases = || changes().map(|change| &change.release);
+    let rollouts = || releases().map(|release| release.rollout.as_ref());
+    let starts_soak = |change: &DeploymentChange| match change.soak {
         SoakEffect::Begun => true,
         SoakEffect::Kept => false,
     };
-    let holds = |rollout: &'v Rollout| rollout.hold_reasons.iter().map(|hold| hold.as_str()).collect();
+    let holds = |rollout: &Rollout| array_literal(rollout.hold_reasons.iter().map(|hold| Some(hold.as_str())));
     input
-        .with("rollout_status", rollout.map(|rollout| rollout.status.as_str()))
-        .with_optional_list("rollout_lanes", rollout.map(|rollout| rollout.plan.lanes().map(Lane::as_str).collect()))
+        .with_column("release_id", releases().map(|release| release.release_id.uuid()))
+        .with_column("expected_revision", changes().map(|change| change.expected_release_revision.get()))
+        .with_column("state", releases().map(|release| release.state.name().as_str()))
+        .with_column("bindings_digest", releases().map(|release| release.state.digest().map(BindingsDigest::as_str)))
+        .with_column("revision", releases().map(|release| release.revision.get()))
+        .with_column("updated_at", releases().map(|release| release.updated_at.to_datetime()))
+        .with_column("supersedes", releases().map(|release| release.supersedes_release_id.map(ReleaseId::uuid)))
+        .with_column("rollout_status", rollouts().map(|rollout| rollout.map(|rollout| rollout.status.as_str())))
+        .with_column(
+            "rollout_lanes",
+            rollouts().map(|rollout| rollout.map(|rollout| lanes_literal(rollout.plan.lanes()))),
+        )
         // The conversion cannot fail: the domain limits a soak to one month.
-        .with("soak_minutes", rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX)))
-        .with("auto_advance", rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic))
-        .with("rollout_index", rollout.map(|rollout| i16::from(rollout.current_index)))
-        .with("rollout_since", rollout.map(|rollout| rollout.since_revision.get()))
-        .with_list("rollout_holds", rollout.map_or_else(Vec::new, holds))
-        .with("starts_soak", starts_soak)
-        .with("requires_ended_soak", change.requires_ended_soak)
+        .with_column(
+            "soak_minutes",
+            rollouts()
+                .map(|rollout| rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX))),
+        )
+        .with_column(
+            "auto_advance",
+            rollouts().map(|rollout| rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic)),
+        )
+        .with_column("rollout_index", rollouts().map(|rollout| rollout.map(|rollout| i16::from(rollout.current_index))))
+        .with_column("rollout_since", rollouts().map(|rollout| rollout.map(|rollout| rollout.since_revision.get())))
+        .with_column("rollout_holds", rollouts().map(|rollout| rollout.map_or_else(|| "{}".to_owned(), holds)))
+        .with_column("starts_soak", changes().map(starts_soak))
+        .with_column("requires_ended_soak", changes().map(|change| change.requires_ended_soak))
+}
+
+/// Encodes lanes as a PostgreSQL array literal.
+pub(super) fn lanes_literal<'a>(lanes: impl IntoIterator<Item = &'a Lane>) -> String {
+    array_literal(lanes.into_iter().map(|lane| Some(lane.as_str())))
+}
+
+/// Encodes releases as a PostgreSQL array literal.
+pub(super) fn releases_literal(releases: &[ReleaseId]) -> String {
+    array_literal(releases.iter().map(|release| Some(release.uuid().to_string())))
+}
+
+/// Encodes one lane holder of each move as a PostgreSQL array literal.
+pub(super) fn holders_literal(moves: &[LaneMove], holder: impl Fn(&LaneMove) -> Option<ReleaseId>) -> String {
+    array_literal(moves.iter().map(|lane_move| holder(lane_move).map(|release| release.uuid().to_string())))
 }
 
 /// Adds the columns that a transition of a release changes.
