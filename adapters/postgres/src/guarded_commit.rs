@@ -398,20 +398,24 @@ impl GuardedCommit {
     }
 }
 
-/// The CTE `claimed`, which claims the idempotency keys of the rows in the CTE `current` for their `execution_id`.
-/// It returns the identifiers whose key was claimed; an expired key can be claimed again. Keys are claimed in key
-/// order, so that concurrent batches do not deadlock.
-pub(crate) const CLAIM_KEYS: &str = "claimed AS (
-        INSERT INTO idempotency_key AS existing
-            (tenant_id, caller, route, key, body_digest, status, resource, created_at)
-        SELECT tenant_id, key_caller, key_route, key_name, key_digest, key_status, execution_id, fairway_now()
-        FROM current WHERE key_name IS NOT NULL ORDER BY tenant_id, key_caller, key_route, key_name
-        ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
-        SET body_digest = excluded.body_digest, status = excluded.status, resource = excluded.resource,
-            created_at = excluded.created_at, leased_until = NULL
-        WHERE existing.created_at < fairway_now() - fairway_key_lifetime()
-        RETURNING resource AS execution_id
-     )";
+/// Formats the CTE `claimed`, which claims the idempotency keys of the rows in the CTE `keyed_cte` for their
+/// `execution_id`. It returns the identifiers whose key was claimed; an expired key can be claimed again. Keys are
+/// claimed in key order, so that concurrent batches do not deadlock.
+pub(crate) fn claim_keys(keyed_cte: &str) -> String {
+    format!(
+        "claimed AS (
+            INSERT INTO idempotency_key AS existing
+                (tenant_id, caller, route, key, body_digest, status, resource, created_at)
+            SELECT tenant_id, key_caller, key_route, key_name, key_digest, key_status, execution_id, fairway_now()
+            FROM {keyed_cte} WHERE key_name IS NOT NULL ORDER BY tenant_id, key_caller, key_route, key_name
+            ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
+            SET body_digest = excluded.body_digest, status = excluded.status, resource = excluded.resource,
+                created_at = excluded.created_at, leased_until = NULL
+            WHERE existing.created_at < fairway_now() - fairway_key_lifetime()
+            RETURNING resource AS execution_id
+         )"
+    )
+}
 
 /// The commit of many decisions, each with its own guard. Decisions whose guard holds are written with their facts.
 /// The others write nothing.

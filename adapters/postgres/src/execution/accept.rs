@@ -5,7 +5,7 @@ use super::stored_decision;
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded_commit::{CLAIM_KEYS, FactColumns, GuardedBatchCommit, Input, Query},
+    guarded_commit::{FactColumns, GuardedBatchCommit, Input, Query, claim_keys},
     row::Row,
 };
 use async_trait::async_trait;
@@ -50,12 +50,13 @@ const FULL_QUEUES: &str = "full_queue AS MATERIALIZED (
 /// The CTEs that claim the keys of current runs and admit the runs whose key was claimed, and those without a key.
 fn admit_by_key() -> String {
     format!(
-        "{CLAIM_KEYS},
+        "{},
          admitted AS MATERIALIZED (
             SELECT current.* FROM current WHERE key_name IS NULL
             UNION ALL
             SELECT current.* FROM current JOIN claimed USING (execution_id)
-         )"
+         )",
+        claim_keys("current")
     )
 }
 

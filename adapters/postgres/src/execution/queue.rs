@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     database::Database,
-    guarded_commit::{CLAIM_KEYS, Input, Query},
+    guarded_commit::{Input, Query, claim_keys},
     row::{Row, parse_json, require_decoded},
 };
 use fairway_domain::{
@@ -297,8 +297,10 @@ pub(super) async fn read_inputs(
 
 /// Cancels a run. If a lease with this token exists, an earlier attempt wrote the lease and the idempotency key,
 /// and its response was lost. The statement then reports success again.
-static CANCEL: Query = Query::of_parts(&[
-    "dequeued AS (
+static CANCEL: Query = Query::from_fn(|| {
+    let claimed = claim_keys("current");
+    format!(
+        "dequeued AS (
         DELETE FROM execution_queue USING input
         WHERE execution_queue.tenant_id = input.tenant_id AND execution_queue.execution_id = input.execution_id
         RETURNING 1
@@ -324,12 +326,12 @@ static CANCEL: Query = Query::of_parts(&[
      current AS (
         SELECT * FROM input WHERE EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM notified)
      ),
-     ",
-    CLAIM_KEYS,
-    " SELECT EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM own_lease) AS is_leased,
+     {claimed}
+     SELECT EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM own_lease) AS is_leased,
         EXISTS (SELECT FROM notified) AS is_notified,
-        EXISTS (SELECT FROM claimed) OR EXISTS (SELECT FROM own_lease) AS is_key_claimed",
-]);
+        EXISTS (SELECT FROM claimed) OR EXISTS (SELECT FROM own_lease) AS is_key_claimed"
+    )
+});
 
 /// Cancels a run. A queued run leaves the queue, and the caller receives its lease. For a run in progress, the
 /// lease is marked as cancelled, so that its worker ends the run.

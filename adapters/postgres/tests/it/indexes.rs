@@ -4,6 +4,7 @@
 //! executed, so they are stronger evidence than query plans of copied statements.
 
 mod execute_all_statements;
+mod execute_reads_of_absent_rows;
 
 use crate::{
     commit_cases::COMMITS,
@@ -135,6 +136,36 @@ const FILL: &str = "
             SELECT asset_id FROM asset WHERE asset.tenant_id = release.tenant_id LIMIT 1) AS one ON true ON CONFLICT DO NOTHING;
     INSERT INTO idempotency_key SELECT tenant_id, 'user:eve', 'POST /v1/assets', 'k' || n, sha256('x'), 201,
         tenant_id, now() FROM tenant, generate_series(1, 400) AS n ON CONFLICT DO NOTHING;
+    INSERT INTO identity SELECT tenant_id, gen_random_uuid(), 'https://idp.example', 's-' || n, 'user:s-' || n, '{}', NULL,
+        now(), now() FROM tenant, generate_series(1, 400) AS n ON CONFLICT DO NOTHING;
+    INSERT INTO session SELECT tenant_id, gen_random_uuid(), sha256(identity_id::text::bytea), identity_id, NULL, 'x', '{}',
+        now(), '', now(), now(), now() + interval '1 day', NULL FROM identity ON CONFLICT DO NOTHING;
+    INSERT INTO share_link SELECT tenant_id, gen_random_uuid(), workload_id, sha256(workload_id::text::bytea), NULL, NULL, 9,
+        0, now() + interval '1 day', NULL, NULL, now(), 'user:eve' FROM workload ON CONFLICT DO NOTHING;
+    INSERT INTO memory_turn SELECT tenant_id, execution_id, workload_id, gen_random_uuid(), 'user:eve', 's', 'x', 'x', 2,
+        substr(sha256('x'), 1, 16), sha256('x'), true, '{}', false, now(), now() + interval '1 day'
+        FROM execution ON CONFLICT DO NOTHING;
+    INSERT INTO memory_session SELECT tenant_id, workload_id, 'user:eve', 's', NULL, now() FROM workload ON CONFLICT DO NOTHING;
+    INSERT INTO connection SELECT tenant_id, gen_random_uuid(), workspace_id, 'c-' || n, 'other', NULL, '{}', NULL, 'active',
+        'unchecked', NULL, NULL, 1, now(), 'user:eve', now()
+        FROM workspace, generate_series(1, 200) AS n WHERE slug IN ('home') ON CONFLICT DO NOTHING;
+    INSERT INTO use_case SELECT tenant_id, gen_random_uuid(), workspace_id, 'draft', 'x', 'x', 'x', '{}', '{}', NULL, NULL,
+        NULL, NULL, NULL, 1, now(), 'user:eve', now()
+        FROM workspace, generate_series(1, 200) AS n WHERE slug IN ('home') ON CONFLICT DO NOTHING;
+    INSERT INTO connection_check SELECT tenant_id, gen_random_uuid(), connection_id, 'healthy', NULL, now(), 'user:eve'
+        FROM connection ON CONFLICT DO NOTHING;
+    INSERT INTO notification_preference SELECT tenant_id, 'user:p-' || n, 'global', tenant_id, '', gen_random_uuid(), '[]', 1,
+        now() FROM tenant, generate_series(1, 200) AS n ON CONFLICT DO NOTHING;
+    INSERT INTO notification_profile SELECT tenant_id, 'user:p-' || n, gen_random_uuid(), 'UTC', '{}', NULL, 1, now()
+        FROM tenant, generate_series(1, 200) AS n ON CONFLICT DO NOTHING;
+    INSERT INTO notification (tenant_id, notification_id, recipient, status, category, severity, title, body, event_kind,
+            event_id, log_index, created_at, revision)
+        SELECT tenant_id, fact_id, 'user:' || row_number() OVER (), 'unread', 'incidents', 'info', 'x', 'x', 'asset.created',
+            fact_id, 1, now(), 1 FROM fact ON CONFLICT DO NOTHING;
+    INSERT INTO notification_delivery (tenant_id, delivery_id, lane, channel, recipient, status, due_at,
+            notification_generation, category, severity, title, body, event_kind, event_id, created_at, revision)
+        SELECT tenant_id, fact_id, gen_random_uuid(), 'email', 'user:' || row_number() OVER (), 'failed', now(), 1,
+            'incidents', 'info', 'x', 'x', 'asset.created', fact_id, now(), 1 FROM fact ON CONFLICT DO NOTHING;
     ANALYZE;";
 
 /// Waits until no other client is connected, because a connection reports its statistics at the latest when it ends.

@@ -1,5 +1,6 @@
 //! Executes the statements of all stores: reads by key, and lists.
 
+use super::execute_reads_of_absent_rows::execute_reads_of_absent_rows;
 use crate::fixture::{
     Fixture, acceptance, actor, denied, ending, environment, fresh,
     knowledge::{documents, ingest, knowledge_base, reembedding, within},
@@ -120,6 +121,7 @@ pub(super) async fn execute_point_statements(fixture: &Fixture, store: &Database
     );
     FactSequencer::sequence(store).await.unwrap();
     execute_document_statements(fixture, store, release.release_id).await;
+    execute_reads_of_absent_rows(store).await;
 }
 
 /// Executes the statements for a knowledge base.
