@@ -111,13 +111,6 @@ impl<'v> Input<'v> {
         self.column(name, T::ARRAY, ParamValue::array(values))
     }
 
-    /// Adds a column whose value is a list or null, for a CTE of one row.
-    #[must_use]
-    pub(crate) fn with_optional_list<T: SqlValue + 'v>(self, name: &'static str, values: Option<Vec<T>>) -> Self {
-        debug_assert!(self.has_row_count(RowCount::One), "{name} is a list in a CTE of many rows");
-        self.column(name, T::ARRAY, ParamValue::optional_array(values))
-    }
-
     /// Whether the last CTE has this number of rows.
     fn has_row_count(&self, count: RowCount) -> bool {
         self.rows.last().is_some_and(|rows| rows.count == count)

@@ -22,11 +22,6 @@ impl<'v> ParamValue<'v> {
         Self(Box::new(values))
     }
 
-    /// Wraps the elements of an array that may be null.
-    pub(crate) fn optional_array<T: SqlValue + 'v>(values: Option<Vec<T>>) -> Self {
-        Self(Box::new(values))
-    }
-
     pub(crate) fn param(&self) -> Param<'_> {
         &*self.0
     }

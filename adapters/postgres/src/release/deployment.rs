@@ -215,7 +215,7 @@ fn input_of<'v>(pending: &[&'v PendingLaneChange]) -> Input<'v> {
         .with_column("guided", deployments().map(|next| next.guided.map(ReleaseId::uuid)))
         .with_column("standard", deployments().map(|next| next.standard.map(ReleaseId::uuid)))
         .with_column("lanes_revision", deployments().map(|next| next.revision.get()))
-        .with_column("soaking", deployments().map(|next| lanes_literal(&next.soaking)))
+        .with_column("soaking", deployments().map(|next| lanes_literal(next.soaking.iter().copied())))
         .with_column("assigns_lane", changes().map(assigns_lane))
         .with_column("reason", changes().map(|change| change.reason.as_str()))
         .with_column("actor", changes().map(|change| change.fact.actor.to_string()));
@@ -226,7 +226,7 @@ fn input_of<'v>(pending: &[&'v PendingLaneChange]) -> Input<'v> {
         .with_column("reinstated", changes().map(|change| releases_literal(&change.reinstated)))
         .with_column(
             "moved_lanes",
-            changes().map(|change| lanes_literal(change.moves.iter().map(|lane_move| &lane_move.lane))),
+            changes().map(|change| lanes_literal(change.moves.iter().map(|lane_move| lane_move.lane))),
         )
         .with_column("moved_from", changes().map(|change| holders_literal(&change.moves, |lane_move| lane_move.from)))
         .with_column("moved_to", changes().map(|change| holders_literal(&change.moves, |lane_move| lane_move.to)))

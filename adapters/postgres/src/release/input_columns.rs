@@ -60,7 +60,7 @@ where
 }
 
 /// Encodes lanes as a PostgreSQL array literal.
-pub(super) fn lanes_literal<'a>(lanes: impl IntoIterator<Item = &'a Lane>) -> String {
+pub(super) fn lanes_literal(lanes: impl IntoIterator<Item = Lane>) -> String {
     array_literal(lanes.into_iter().map(|lane| Some(lane.as_str())))
 }
 

@@ -3,8 +3,8 @@
 
 use crate::fixture::{actor, environment, fresh, scope};
 use fairway_domain::{
-    access::{ActorRef, identity::pinned_identity::IdentityStore, session::SessionStore},
-    connection::ports::ConnectionStore,
+    access::{ActorRef, identity::IdentityStore, session::SessionStore},
+    connection::ConnectionStore,
     memory::{
         ConversationKey, MemoryScope, PersonalDataPolicy, SessionId,
         ports::{MemoryStore, RecallQuery},
@@ -17,11 +17,11 @@ use fairway_domain::{
         },
         preference::PreferenceScope,
     },
-    share_link::{ShareLinkStore, bearer_tokens::TokenHash},
+    share_link::{ShareLinkStore, TokenHash},
     slug::Slug,
     store::PageRequest,
     tenant::DEFAULT_WORKSPACE_ID,
-    transparency_log::ports::TreeStore,
+    transparency_log::TreeStore,
     use_case::ports::{UseCaseFilter, UseCaseStore},
 };
 use fairway_postgres::Database;
