@@ -16,7 +16,7 @@ pub const BIN_VARIABLE: &str = "FAIRWAY_POSTGRES_BIN";
 
 /// Environment variable that limits the search to the npm package if its value is `npm`. It makes the npm package
 /// testable on machines with another installation.
-pub const SOURCE_VARIABLE: &str = "FAIRWAY_POSTGRES_SOURCE";
+pub const NPM_ONLY_VARIABLE: &str = "FAIRWAY_POSTGRES_SOURCE";
 
 /// A directory with the programs `initdb`, `pg_ctl` and `postgres` of one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Binaries {
     pub fn find(state_directory: &Path) -> Result<Binaries, FindError> {
         Search {
             explicit: env::var_os(BIN_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from),
-            is_npm_only: env::var_os(SOURCE_VARIABLE).is_some_and(|source| source == "npm"),
+            is_npm_only: env::var_os(NPM_ONLY_VARIABLE).is_some_and(|source| source == "npm"),
             path: env::var_os("PATH"),
             distribution: distribution_folders(),
             npm: npm_directory(state_directory).map(|package| package.join("native/bin")),

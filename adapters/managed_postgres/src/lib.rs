@@ -19,4 +19,4 @@ mod temporary_directories;
 pub mod unused_port;
 
 pub use binaries::{Binaries, FindError};
-pub use server::{Durability, ManagedServer, Options, StartError, StopError};
+pub use server::{ClusterLifetime, ManagedServer, Options, StartError, StopError};

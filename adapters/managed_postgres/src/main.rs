@@ -8,13 +8,13 @@ use std::error::Error;
 use std::io::{Read, Write, stdin, stdout};
 use std::path::PathBuf;
 
-use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state_directories};
+use fairway_managed_postgres::{Binaries, ClusterLifetime, ManagedServer, Options, state_directories};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let server_directory = std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: managed-postgres DIRECTORY")?;
     let binaries = Binaries::find(&state_directories::directory()?)?;
     let options =
-        Options { binaries, server_directory, port: None, settings: Vec::new(), durability: Durability::Default };
+        Options { binaries, server_directory, port: None, settings: Vec::new(), durability: ClusterLifetime::Default };
     let server = ManagedServer::start(options)?;
     writeln!(stdout(), "{} {}", server.url("postgres"), server.process_id())?;
     stdin().read_to_end(&mut Vec::new())?;

@@ -26,7 +26,7 @@ const MAX_PORT_ATTEMPTS: u32 = 5;
 
 /// The durability of a server's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
+pub enum ClusterLifetime {
     /// PostgreSQL's default durability, with a password: committed data survives a power loss.
     Default,
     /// No `fsync` and no password; the directory is removed when the server stops. For tests only.
@@ -47,7 +47,7 @@ pub struct Options {
     /// Configuration parameters by name; they override the defaults of this crate.
     pub settings: Vec<(String, String)>,
     /// The durability of the data.
-    pub durability: Durability,
+    pub durability: ClusterLifetime,
 }
 
 impl Options {
@@ -58,7 +58,7 @@ impl Options {
             server_directory: data_directory.join("postgres"),
             port: None,
             settings: Vec::new(),
-            durability: Durability::Default,
+            durability: ClusterLifetime::Default,
         }
     }
 }
@@ -242,7 +242,7 @@ impl ManagedServer {
             server_directory,
             port: None,
             settings,
-            durability: Durability::Temporary,
+            durability: ClusterLifetime::Temporary,
         })
     }
 
@@ -295,8 +295,8 @@ impl Drop for ManagedServer {
         // A destructor cannot report errors; the next start on the directory cleans up.
         let _ = self.process.stop();
         match self.cluster.durability() {
-            Durability::Default => {}
-            Durability::Temporary => {
+            ClusterLifetime::Default => {}
+            ClusterLifetime::Temporary => {
                 let _ = fs::remove_dir_all(self.cluster.server_directory());
             }
         }

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state_directories};
+use fairway_managed_postgres::{Binaries, ClusterLifetime, ManagedServer, Options, StartError, state_directories};
 
 fn binaries() -> Binaries {
     Binaries::find(&state_directories::directory().unwrap()).unwrap()
@@ -31,7 +31,7 @@ fn durable(folder: &Path) -> Options {
         server_directory: folder.join("postgres"),
         port: None,
         settings,
-        durability: Durability::Default,
+        durability: ClusterLifetime::Default,
     }
 }
 
@@ -124,7 +124,7 @@ fn temporary_server_refuses_a_directory_with_data() {
     let folder = open_folder();
     ManagedServer::start(durable(folder.path())).unwrap().stop().unwrap();
     let refusal =
-        ManagedServer::start(Options { durability: Durability::Temporary, ..durable(folder.path()) }).unwrap_err();
+        ManagedServer::start(Options { durability: ClusterLifetime::Temporary, ..durable(folder.path()) }).unwrap_err();
     assert_eq!(refusal.code(), "private_postgres_not_empty");
     assert!(folder.path().join("postgres/cluster/PG_VERSION").exists());
 }

@@ -1,6 +1,6 @@
 //! Bodies of chat messages, in the formats of common team chats.
 
-use fairway_domain::notification::{Severity, message::Message};
+use fairway_domain::notification::{Severity, message::NotificationMessage};
 use serde_json::{Value, json};
 
 /// Maximum length of a title, in characters (the header block of Slack).
@@ -56,7 +56,7 @@ impl Format {
 
 /// Builds the body of a message. Texts are escaped for the format, so that they contain no markup and mention no
 /// users.
-pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Value {
+pub(crate) fn body(format: Option<&str>, address: &str, message: &NotificationMessage) -> Value {
     let title = shortened(&message.title, MAX_TITLE);
     let text = shortened(&text_of(message), MAX_TEXT);
     match Format::of(format, address) {
@@ -99,7 +99,7 @@ pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Va
 /// and identifiers.
 const OPEN: &str = "Open in Fairway";
 
-fn slack(message: &Message, title: &str, text: &str) -> Value {
+fn slack(message: &NotificationMessage, title: &str, text: &str) -> Value {
     let mut blocks = vec![
         json!({ "type": "header", "text": { "type": "plain_text", "text": title, "emoji": false } }),
         json!({ "type": "section", "text": { "type": "plain_text", "text": text, "emoji": false } }),
@@ -113,7 +113,7 @@ fn slack(message: &Message, title: &str, text: &str) -> Value {
     json!({ "text": escaped_for_slack(title), "blocks": blocks, "unfurl_links": false, "unfurl_media": false })
 }
 
-fn discord(message: &Message, title: &str, text: &str) -> Value {
+fn discord(message: &NotificationMessage, title: &str, text: &str) -> Value {
     let mut embed = json!({
         "title": escaped_markdown(title, MAX_DISCORD_TITLE),
         "description": escaped_markdown(text, MAX_DISCORD_DESCRIPTION),
@@ -126,7 +126,7 @@ fn discord(message: &Message, title: &str, text: &str) -> Value {
     json!({ "content": "", "embeds": [embed], "allowed_mentions": { "parse": [] } })
 }
 
-fn google_chat(message: &Message, title: &str, text: &str) -> Value {
+fn google_chat(message: &NotificationMessage, title: &str, text: &str) -> Value {
     let mut widgets = vec![json!({ "textParagraph": { "text": escaped_html(text) } })];
     widgets.extend(message.link.as_deref().map(|link| {
         let button = json!({ "text": OPEN, "onClick": { "openLink": { "url": link } } });
@@ -145,7 +145,7 @@ fn google_chat(message: &Message, title: &str, text: &str) -> Value {
 }
 
 /// The text below the title: the body of one notification, or one line for each notification of a digest.
-pub(crate) fn text_of(message: &Message) -> String {
+pub(crate) fn text_of(message: &NotificationMessage) -> String {
     if message.lines.is_empty() {
         return message.body.clone();
     }
@@ -156,7 +156,7 @@ pub(crate) fn text_of(message: &Message) -> String {
     lines.join("\n")
 }
 
-fn footer(message: &Message) -> String {
+fn footer(message: &NotificationMessage) -> String {
     let severity = message.severity.as_str();
     match &message.environment {
         Some(environment) => format!("{} | {severity} | {environment}", message.category.as_str()),

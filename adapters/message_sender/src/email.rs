@@ -5,7 +5,7 @@ use fairway_domain::{
     id::DeliveryId,
     notification::{
         delivery::DeliveryError,
-        message::{Message, SendFailure},
+        message::{NotificationMessage, SendFailure},
     },
     secret::Secret,
 };
@@ -105,7 +105,7 @@ impl MailServer {
     }
 
     /// Sends a message to an e-mail address, and returns the status of the server's response.
-    pub(crate) async fn send(&self, to: &str, message: &Message) -> Result<Option<u16>, SendFailure> {
+    pub(crate) async fn send(&self, to: &str, message: &NotificationMessage) -> Result<Option<u16>, SendFailure> {
         let to: Address = to.parse().map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))?;
         let mail = self.mail(to, message)?;
         let timed_out = SendFailure::without_response(DeliveryError::TimedOut);
@@ -123,7 +123,7 @@ impl MailServer {
 
     /// Builds a mail with a text and an HTML part. Its message identifier contains the delivery's identifier, so
     /// that mail programs recognize repeated attempts as duplicates.
-    fn mail(&self, to: Address, message: &Message) -> Result<Mail, SendFailure> {
+    fn mail(&self, to: Address, message: &NotificationMessage) -> Result<Mail, SendFailure> {
         let (text, html) = (text(message), html(message));
         let id = format!("<{}@{}>", message.delivery_id, self.sender.email.domain());
         let mail = Mail::builder()
@@ -188,12 +188,12 @@ fn smtp_failure(delivery: DeliveryId, error: &Error) -> SendFailure {
     SendFailure { error, status, retry_after: None }
 }
 
-fn text(message: &Message) -> String {
+fn text(message: &NotificationMessage) -> String {
     let link = message.link.as_deref().map_or_else(String::new, |link| format!("{link}\n\n"));
     format!("{}\n\n{}\n\n{link}{}\n", message.title, text_of(message), footer(message))
 }
 
-fn html(message: &Message) -> String {
+fn html(message: &NotificationMessage) -> String {
     let paragraphs = [message.title.as_str(), &text_of(message), &footer(message)]
         .map(|text| format!("<p>{}</p>", escaped_html(text).replace('\n', "<br>")));
     let link = message.link.as_deref().map(escaped_html);
@@ -201,7 +201,7 @@ fn html(message: &Message) -> String {
     format!("<!doctype html><html><body>{}{link}</body></html>", paragraphs.concat())
 }
 
-fn footer(message: &Message) -> String {
+fn footer(message: &NotificationMessage) -> String {
     format!(
         "{}, {}, event {} of {}",
         message.category.as_str(),

@@ -10,7 +10,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use fairway_egress::{
-    EgressError, EgressRequest, EndpointClient, Limits, Method,
+    EgressError, EgressRequest, EndpointClient, ResponseLimits, Method,
     header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
 };
 use serde_json::Value;
@@ -39,7 +39,7 @@ impl GuardedSender {
         if let Some(endpoint) = self.endpoints.get(address) {
             return Ok(endpoint);
         }
-        let limits = Limits { timeout: TIMEOUT, max_body: MAX_RESPONSE_BYTES };
+        let limits = ResponseLimits { timeout: TIMEOUT, max_body: MAX_RESPONSE_BYTES };
         let endpoint = self.guard.endpoint(address, limits)?;
         self.endpoints.insert(address.to_owned(), endpoint.clone());
         Ok(endpoint)

@@ -19,7 +19,7 @@ use fairway_domain::{
         Channel,
         delivery::DeliveryError,
         destination::configuration_redaction::REDACTED,
-        message::{Message, MessageSender, OutgoingMessage, Receiver, SendFailure},
+        message::{NotificationMessage, MessageSender, OutgoingMessage, Receiver, SendFailure},
     },
     secret::{Secret, SecretReader, SecretRef},
     slug::Slug,
@@ -76,9 +76,9 @@ impl GuardedSender {
     }
 
     /// Returns the message with its link as an absolute address.
-    fn make_link_absolute(&self, message: &Message) -> Message {
+    fn make_link_absolute(&self, message: &NotificationMessage) -> NotificationMessage {
         let link = self.public_url.as_ref().zip(message.link.as_ref()).map(|(url, path)| format!("{url}{path}"));
-        Message { link, ..message.clone() }
+        NotificationMessage { link, ..message.clone() }
     }
 
     async fn secret(&self, tenant: &Slug, reference: &str) -> Result<Secret, SendFailure> {

@@ -1,6 +1,6 @@
 //! On-call alerts, in the format of the Events API v2.
 
-use fairway_domain::notification::{Severity, message::Message};
+use fairway_domain::notification::{Severity, message::NotificationMessage};
 use serde_json::{Value, json};
 
 /// Maximum length of a summary, in characters (Events API v2).
@@ -8,7 +8,7 @@ const MAX_SUMMARY: usize = 1_024;
 
 /// Builds the alert of a message, with a link to its subject. `dedup_key` identifies the fact, so that repeated
 /// attempts raise one alert.
-pub(crate) fn body(routing_key: &str, message: &Message) -> Value {
+pub(crate) fn body(routing_key: &str, message: &NotificationMessage) -> Value {
     json!({
         "routing_key": routing_key,
         "event_action": "trigger",
@@ -28,7 +28,7 @@ pub(crate) fn body(routing_key: &str, message: &Message) -> Value {
     })
 }
 
-fn links(message: &Message) -> Vec<Value> {
+fn links(message: &NotificationMessage) -> Vec<Value> {
     message.link.iter().map(|link| json!({ "href": link, "text": "Open in Fairway" })).collect()
 }
 
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn alert_has_the_shape_of_events_api_v2() {
-        let message = Message {
+        let message = NotificationMessage {
             delivery_id: Uuid::from_u128(1).into(),
             tenant: Uuid::from_u128(9).into(),
             category: NotificationCategory::Incidents,

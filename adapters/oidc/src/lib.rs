@@ -103,15 +103,15 @@ impl IdentityProvider for TokenVerifier {
         if let Some(identity) = self.cached(&cache_key).await {
             return Ok(identity);
         }
-        let token = UnverifiedToken::parse(token)?;
+        let token = UnverifiedToken::parse_access_token(token)?;
         let issuer = self.issuer(token.issuer())?;
         // Checked before the key lookup, because an expired or foreign token must not cause a fetch.
-        let _ = issuer.rules.check(&token, self.clock.now())?;
+        let _ = issuer.rules.check_access_token(&token, self.clock.now())?;
         let keys = issuer.keys.key_set_containing(token.key_id()).await?;
         keys.verify(&token)?;
         // Checked again, because the token may have expired while keys were fetched.
         let now = self.clock.now();
-        let identity = Arc::new(issuer.rules.check(&token, now)?.into_verified());
+        let identity = Arc::new(issuer.rules.check_access_token(&token, now)?.assume_signature_verified());
         self.cache.insert(cache_key, Arc::clone(&identity), keys, now);
         Ok(identity)
     }

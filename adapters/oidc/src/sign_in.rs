@@ -16,7 +16,7 @@ use fairway_domain::{
     access::{
         identity::{GroupsClaim, InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
         sign_in_provider::{
-            ProviderLogout, ProviderTokens, RenewedTokens, SignInAttempt, SignInError, SignInIssuer, SignInProvider,
+            BackchannelLogout, IdentityProviderTokens, RenewedTokens, SignInAttempt, SignInError, SignInIssuer, SignInProvider,
             SignedInPerson,
         },
     },
@@ -169,16 +169,16 @@ impl OidcSignIn {
     ) -> Result<SignedInPerson, SignInError> {
         let is_new = renewed.id_token.is_some();
         let id_token = renewed.id_token.as_ref().unwrap_or(&renewed.tokens.id_token).clone();
-        let token = UnverifiedToken::parse_for(&id_token, TokenUse::IdToken)?;
+        let token = UnverifiedToken::parse_as(&id_token, TokenUse::IdToken)?;
         let (rules, now) = (&client.config.issuer.rules, self.clock.now());
         let mut identity = if is_new {
             let _ = rules.check_id_token(&token, &client.config.client_id, nonce, now)?;
             verify_signature(client, &token).await?;
-            rules.check_id_token(&token, &client.config.client_id, nonce, now)?.into_verified()
+            rules.check_id_token(&token, &client.config.client_id, nonce, now)?.assume_signature_verified()
         } else {
             // The provider renewed only the access token. The earlier ID token was verified when it was new, and
             // was stored sealed. It still proves issuer and subject, but no claims that may have changed since.
-            rules.check_earlier_id_token(&token, &client.config.client_id)?.into_verified()
+            rules.check_earlier_id_token(&token, &client.config.client_id)?.assume_signature_verified()
         };
         let issued_at = token.issued_at();
         let mut claims = token.into_claims();
@@ -209,7 +209,7 @@ impl OidcSignIn {
         Ok(SignedInPerson {
             display_name: text("name").filter(|name| !name.trim().is_empty()),
             issuer_session: text("sid"),
-            tokens: ProviderTokens { refresh_token: renewed.tokens.refresh_token.clone(), id_token },
+            tokens: IdentityProviderTokens { refresh_token: renewed.tokens.refresh_token.clone(), id_token },
             issued_at,
             claims,
             identity,
@@ -218,10 +218,10 @@ impl OidcSignIn {
 }
 
 /// The tokens of a response. A renewal response may omit the refresh token; then the earlier one stays valid.
-fn renewed_tokens(response: &TokenResponse, earlier: &ProviderTokens) -> RenewedTokens {
+fn renewed_tokens(response: &TokenResponse, earlier: &IdentityProviderTokens) -> RenewedTokens {
     let refresh_token = response.refresh_token().map(|token| token.secret().clone());
     RenewedTokens {
-        tokens: ProviderTokens {
+        tokens: IdentityProviderTokens {
             refresh_token: refresh_token.or_else(|| earlier.refresh_token.clone()),
             id_token: earlier.id_token.clone(),
         },
@@ -261,7 +261,7 @@ async fn userinfo(
     // signature.
     let Ok(Value::Object(claims)) = json::read(&body) else { return Err(SignInError::Malformed) };
     if claims.get("sub").and_then(Value::as_str) != Some(subject) {
-        return Err(SignInError::Token(InvalidToken::Subject));
+        return Err(SignInError::Token(InvalidToken::FactSubject));
     }
     Ok(Some(claims))
 }
@@ -392,14 +392,14 @@ impl SignInProvider for OidcSignIn {
             .request_async(&GuardedClient(&client.addresses))
             .await
             .map_err(|error| token_failure(issuer, error))?;
-        let tokens = renewed_tokens(&response, &ProviderTokens::default());
+        let tokens = renewed_tokens(&response, &IdentityProviderTokens::default());
         if tokens.id_token.is_none() {
             return Err(SignInError::Malformed);
         }
         self.person(client, &addresses, &tokens, Some(&attempt.nonce)).await
     }
 
-    async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<RenewedTokens, SignInError> {
+    async fn renew(&self, issuer: &str, tokens: &IdentityProviderTokens) -> Result<RenewedTokens, SignInError> {
         let client = self.client(issuer)?;
         let refresh_token = tokens.refresh_token.clone().ok_or(SignInError::Refused)?;
         let addresses = client.addresses.get().await?;
@@ -428,14 +428,14 @@ impl SignInProvider for OidcSignIn {
         Some(url.into())
     }
 
-    async fn verify_logout(&self, token: &str) -> Result<ProviderLogout, SignInError> {
-        let token = UnverifiedToken::parse_for(token, TokenUse::LogoutToken)?;
+    async fn verify_logout(&self, token: &str) -> Result<BackchannelLogout, SignInError> {
+        let token = UnverifiedToken::parse_as(token, TokenUse::LogoutToken)?;
         let issuer = token.issuer().ok_or(InvalidToken::Issuer)?;
         let client = self.client(issuer).map_err(|_| InvalidToken::Issuer)?;
         let rules = &client.config.issuer.rules;
         let target = rules.check_logout_token(&token, &client.config.client_id, self.clock.now())?;
         verify_signature(client, &token).await?;
-        Ok(ProviderLogout { issuer: rules.issuer.clone(), target })
+        Ok(BackchannelLogout { issuer: rules.issuer.clone(), target })
     }
 
     fn seal(&self, key: &[u8; 32], purpose: &str, plain: &[u8]) -> Option<Vec<u8>> {

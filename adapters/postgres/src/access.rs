@@ -17,7 +17,7 @@ use diesel::{
 };
 use fairway_domain::{
     access::{
-        AccessStore, ActorNameScope, ActorRef, Grant, GrantScope, LaneBinding, PrincipalAccess, ResourcePosition, Role,
+        AccessStore, ActorNameScope, ActorRef, Grant, GrantScope, LaneBinding, CallerAccess, ResourcePosition, Role,
         RoleBinding, RoleBindingRecord,
     },
     audit::Fact,
@@ -94,7 +94,7 @@ impl AccessStore for Database {
         tenant: Option<TenantId>,
         principals: &[ActorRef],
         names: ActorNameScope,
-    ) -> Result<Option<PrincipalAccess>, StoreError> {
+    ) -> Result<Option<CallerAccess>, StoreError> {
         // The home tenant is the requested tenant if the request names one. Otherwise it is the default tenant if the
         // principals have a role binding there. If they have none there, it is the first tenant in which they have one.
         // Without any role binding, it is the default tenant.
@@ -132,7 +132,7 @@ impl AccessStore for Database {
         let Some(row) = self.fetch_one(&LOAD, input).await? else { return Ok(None) };
         let grants: Vec<GrantRow> = parse_json(row.column("grants")?)?;
         let lanes: Vec<LaneRow> = parse_json(row.column("lanes")?)?;
-        Ok(Some(PrincipalAccess {
+        Ok(Some(CallerAccess {
             tenant: row.id("tenant_id")?,
             ever_bound: row.column("ever_bound")?,
             grants: grants.iter().map(grant).collect::<Result<_, _>>()?,

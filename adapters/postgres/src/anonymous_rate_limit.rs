@@ -54,7 +54,7 @@ impl RateLimitStore for Database {
             Ok(rows) => rows,
             // The write is internal, because the client did not request it. An unknown outcome is therefore
             // reported as unavailable.
-            Err(CommitError::Store(error)) => return Err(error.of_internal_write()),
+            Err(CommitError::Store(error)) => return Err(error.unknown_outcome_as_unavailable()),
             // These errors cannot occur: the statement has no guard, no idempotency key and no constraint that it
             // could violate.
             Err(error @ (CommitError::Stale | CommitError::DuplicateKey | CommitError::Conflict(_))) => {

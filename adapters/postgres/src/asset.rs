@@ -339,7 +339,7 @@ impl VersionStore for Database {
         let bytes = versions::VersionCommitter::payload_bytes(&pending);
         let _permit = self.new_versions.acquire_large_permit(bytes).await?;
         let insert = versions::insert_version(self.point_pool(), scope, &pending.change, key);
-        self.in_flight().track(TASK_STATEMENT_BYTES.scope(bytes, insert)).await
+        self.statements_in_flight().track(TASK_STATEMENT_BYTES.scope(bytes, insert)).await
     }
 
     async fn commit_flow(

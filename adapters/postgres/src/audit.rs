@@ -134,7 +134,7 @@ impl AuditStore for Database {
             "true",
         );
         match self.commit_guarded(&RECORD, scope, &fact, None, Input::new(scope)).await {
-            Err(CommitError::Store(error)) => Err(CommitError::Store(error.of_internal_write())),
+            Err(CommitError::Store(error)) => Err(CommitError::Store(error.unknown_outcome_as_unavailable())),
             committed => committed.map(|_| ()),
         }
     }

@@ -9,7 +9,7 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     id::TenantId,
-    release::ports::Revisions,
+    release::ports::DeploymentAccessRevisions,
     store::{Revision, StoreError},
 };
 use std::collections::HashMap;
@@ -42,10 +42,10 @@ pub(crate) type DeploymentKey = (Uuid, Uuid, String);
 #[async_trait]
 impl BatchLoader for DeploymentRevisionLoader {
     type Key = DeploymentKey;
-    type Value = Revisions;
+    type Value = DeploymentAccessRevisions;
     const LABEL: &'static str = "revisions of deployments";
 
-    async fn load_batch(&self, keys: &[DeploymentKey]) -> Result<HashMap<DeploymentKey, Revisions>, StoreError> {
+    async fn load_batch(&self, keys: &[DeploymentKey]) -> Result<HashMap<DeploymentKey, DeploymentAccessRevisions>, StoreError> {
         static LOAD_REVISIONS: Query = Query::new(
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
@@ -59,7 +59,7 @@ impl BatchLoader for DeploymentRevisionLoader {
             .map(|row| {
                 let key = (row.column("tenant_id")?, row.column("workload_id")?, row.column("environment")?);
                 let revisions = (row.revision("revision")?, row.revision("access_revision")?);
-                Ok((key, Revisions { deployment: revisions.0, access: revisions.1 }))
+                Ok((key, DeploymentAccessRevisions { deployment: revisions.0, access: revisions.1 }))
             })
             .collect()
     }

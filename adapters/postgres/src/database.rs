@@ -49,7 +49,7 @@ const INGEST_TIMEOUT: Duration = Duration::from_secs(32);
 /// Limits of the connections for ingests, which are opened on demand. A tenant uses one connection at a time,
 /// because two ingests into one knowledge base would wait for each other's locks. The second connection serves
 /// another tenant.
-const INGEST_LIMITS: Limits = Limits { permits_per_key: 1, ..Limits::with_permits(2) };
+const INGEST_LIMITS: Limits = Limits { permits_per_key: 1, ..Limits::unlimited_per_key(2) };
 /// Maximum time that an ingest waits for its connection, equal to the duration of the longest ingest. It is long
 /// because a refusal would waste work: the documents are already parsed, and their embeddings paid for.
 const INGEST_WAIT: Duration = Duration::from_secs(30);
@@ -228,7 +228,7 @@ impl Database {
 
     /// The counter of statements in flight on these pools, for load shedding and metrics.
     #[must_use]
-    pub const fn in_flight(&self) -> &StatementsInFlight {
+    pub const fn statements_in_flight(&self) -> &StatementsInFlight {
         &self.in_flight
     }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use diesel::{ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _, pg::Pg};
 use fairway_domain::{
     access::ActorRef,
-    erasure::{BatchOutcome, ErasureCounts, ErasureRecord, ErasureStatus, ErasureStore, SubjectErasure},
+    erasure::{ErasureBatchOutcome, ErasureCounts, ErasureRecord, ErasureStatus, ErasureStore, SubjectErasure},
     id::ErasureId,
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
@@ -216,14 +216,14 @@ impl ErasureStore for Database {
         rows.iter().map(found).collect()
     }
 
-    async fn erase_batch(&self, scope: TenantScope, id: ErasureId) -> Result<BatchOutcome, StoreError> {
+    async fn erase_batch(&self, scope: TenantScope, id: ErasureId) -> Result<ErasureBatchOutcome, StoreError> {
         static ERASE_BATCH: Query =
             Query::new("SELECT fairway_erase_batch(tenant_id, erasure_id, max_rows) AS result FROM input");
         let input = Input::new(scope).with("erasure_id", id.uuid()).with("max_rows", MAX_BATCH);
         // The statement runs on an ingest connection, because it may be slow. After an unknown outcome the caller
         // simply sends the next batch: the database function stores its own progress.
         match self.commit_ingest(scope, ERASE_BATCH.text(&input)?, &input.params()).await {
-            Ok(rows) => require_decoded("result", rows.first())?.parse_column("result", BatchOutcome::parse),
+            Ok(rows) => require_decoded("result", rows.first())?.parse_column("result", ErasureBatchOutcome::parse),
             Err(CommitError::Store(error)) => Err(error),
             Err(other) => Err(store_error::inconsistent(Box::new(other))),
         }

@@ -36,18 +36,18 @@ use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::ActorRef,
     evidence::{
-        ArtifactWithContent, EvidenceRecord, EvidenceSnapshot, StoredEvidenceArtifact,
+        EvidenceArtifactWithContent, RunEvidence, EvidenceSnapshot, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunError, Status, StepRow,
         dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
         ports::{
-            AcceptOutcome, EventPage, EventStore, ExecutionFilter, ExecutionStore, ExpectedRevisions, LapsedFilter,
-            LapsedRun, LeaseState, LeaseStore, RunLocation, RunState, RunStore, WorkloadWithDeployment,
+            AcceptOutcome, EventPage, EventStore, ExecutionFilter, ExecutionReadStore, ExpectedRevisions, LapsedFilter,
+            LapsedRun, LeaseState, LeaseStore, RunLocation, StoredRun, RunStore, WorkloadWithDeployment,
         },
         progress::ProgressRecord,
-        usage::{ListedExecution, RunSummary},
+        usage::{ListedExecution, WorkloadSlugAndUsage},
     },
     id::{ApprovalId, ArtifactId, ExecutionId},
     idempotency::{KeyedOutcome, RequestKey},
@@ -156,12 +156,12 @@ impl EventStore for Database {
 }
 
 #[async_trait]
-impl ExecutionStore for Database {
+impl ExecutionReadStore for Database {
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
         load::find(self, scope, id).await
     }
 
-    async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError> {
+    async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<StoredRun>, StoreError> {
         let found = self.runs.load((scope.tenant().uuid(), id.uuid())).await?;
         Ok(found.map(load::FoundRun::into_state))
     }
@@ -202,7 +202,7 @@ impl ExecutionStore for Database {
         scope: TenantScope,
         id: ExecutionId,
         artifact: ArtifactId,
-    ) -> Result<Option<(Execution, ArtifactWithContent)>, StoreError> {
+    ) -> Result<Option<(Execution, EvidenceArtifactWithContent)>, StoreError> {
         evidence_reads::find_artifact(self, scope, id, artifact).await
     }
 
@@ -223,11 +223,11 @@ impl ExecutionStore for Database {
         list::list(self, scope, filter, page).await
     }
 
-    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunSummary>, StoreError> {
+    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<WorkloadSlugAndUsage>, StoreError> {
         Ok(usage::computed_summaries(self, scope, &[id]).await?.remove(&id))
     }
 
-    async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {
+    async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunEvidence>, StoreError> {
         self.evidence.load((scope.tenant().uuid(), id.uuid())).await
     }
 

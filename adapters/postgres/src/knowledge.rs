@@ -19,11 +19,11 @@ use fairway_domain::{
         contract_revocation::ContractRevocation,
         document::{Document, Ingest, IngestResult},
         ports::{
-            ChunkSearch, ContractRevocationStore, DocumentStore, IndexPin, IndexRevisionStore, RevisionRange,
+            ChunkSearch, ContractRevocationStore, DocumentStore, IndexPin, IndexRevisionStore, SameDocumentRevisions,
             SearchScope,
         },
         reembedding::{Reembedding, ReembeddingResult, StaleChunk},
-        retrieval::{EmbeddingModel, IndexEmbeddingModels, RetrievedChunk, SearchResults, VectorCoverage},
+        retrieval::{EmbeddingModel, IndexEmbeddingModels, RetrievedChunk, SearchResults, VectorSearchCoverage},
     },
     search_words::WordSet,
     store::{Change, CommitError, Page, PageRequest, StoreError},
@@ -38,7 +38,7 @@ struct Lexemes {
 
 impl Lexemes {
     fn of(tenant: TenantId, asset: AssetId) -> Self {
-        Self { prefix: IndexRevision::term_prefix(tenant, asset) }
+        Self { prefix: IndexRevision::index_term_prefix(tenant, asset) }
     }
 
     /// The quoted lexeme of a word. A word consists of letters and digits, so it cannot contain a quote.
@@ -140,7 +140,7 @@ impl IndexRevisionStore for Database {
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
-    ) -> Result<RevisionRange, StoreError> {
+    ) -> Result<SameDocumentRevisions, StoreError> {
         revision_models::revisions_with_same_documents(self, scope, asset, revision).await
     }
 
@@ -148,7 +148,7 @@ impl IndexRevisionStore for Database {
         &self,
         scope: TenantScope,
         search_scope: &SearchScope,
-    ) -> Result<VectorCoverage, StoreError> {
+    ) -> Result<VectorSearchCoverage, StoreError> {
         vector_search::coverage(self, scope, search_scope).await
     }
 

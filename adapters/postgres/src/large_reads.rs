@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 /// Maximum length of a text that is read without a permit, in bytes.
 pub(crate) const MAX_SMALL_TEXT_BYTES: i32 = 64 << 10;
 /// Permits for concurrent reads of large texts, per process. Tenants take turns.
-static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::with_permits(4)));
+static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::unlimited_per_key(4)));
 /// Memory that a large text needs while it is read and parsed, as a multiple of its length. It covers the driver's
 /// copy, the text itself, and the values of dense JSON.
 const MEMORY_FACTOR: usize = 6;

@@ -50,7 +50,7 @@ mod workspace;
 
 pub use database::{Database, DatabaseOptions};
 pub use list_permits::{CallerKey, with_caller_key};
-pub use migration::{MigrationError, create_database, has_schema, matches_schema, migrate, schema_fingerprint};
+pub use migration::{MigrationError, create_database, has_schema, matches_schema, migrate, migrations_hash};
 pub use partition::{PayloadExpiryReport, create_partitions, expire_payloads};
 pub use statement_waits::{StatementsInFlight, with_wait_time};
 pub use wakeups::PostgresWakeupBus;

@@ -74,7 +74,7 @@ impl ListPermits {
     /// Creates this number of permits. If there are two or more, one caller can hold all but one of them.
     pub(crate) fn new(permits: usize) -> Self {
         let permits_per_key = permits.saturating_sub(1).max(1);
-        Self(FairSemaphore::new(Limits { permits_per_key, ..Limits::with_permits(permits) }))
+        Self(FairSemaphore::new(Limits { permits_per_key, ..Limits::unlimited_per_key(permits) }))
     }
 
     /// Acquires a permit for the caller of the current task, for a page of at most `bytes`. A small page needs no

@@ -110,7 +110,7 @@ impl MemoryStore for Database {
             .with_param("asset_id", query.asset.uuid())
             .with_param("limit", i64::from(query.limit))
             .with_param("max_age_days", i32::try_from(query.max_age_days).unwrap_or(i32::MAX))
-            .with_param("requires_masked", query.personal_data.requires_masked_turns())
+            .with_param("requires_masked", query.personal_data.excludes_unmasked_turns())
             .with_param("max_bytes", i64::try_from(MAX_REPLAY_BYTES).unwrap_or(i64::MAX));
         let mut recalled = RecalledTurns::default();
         for row in &self.fetch(&RECALL, input).await? {

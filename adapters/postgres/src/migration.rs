@@ -128,7 +128,7 @@ pub async fn matches_schema(url: &str) -> Result<bool, MigrationError> {
 
 /// A hash of the embedded migrations. It is the key of template databases and caches.
 #[must_use]
-pub fn schema_fingerprint() -> u64 {
+pub fn migrations_hash() -> u64 {
     let digest = Sha256::digest(CHECKSUMS);
     digest.iter().take(8).fold(0, |value, byte| value << 8 | u64::from(*byte))
 }

@@ -43,8 +43,8 @@ use fairway_domain::{
         deployment::{Deployment, DeploymentChange},
         lane::{Lane, LaneHistoryEntry, MoveReason},
         ports::{
-            DeploymentStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions,
-            ServingReleaseStore, TenantRelease,
+            DeploymentStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, DeploymentAccessRevisions,
+            ServingReleaseStore, TenantReleaseKey,
         },
         recommendation::EndedRuns,
         review::{ReviewedRelease, ReviewerVerdict},
@@ -326,7 +326,7 @@ impl ReleaseStore for Database {
         match key {
             None => self.transitions.commit(PendingTransition { scope, change }).await,
             Some(_) => {
-                self.in_flight()
+                self.statements_in_flight()
                     .track(transition_without_lanes::commit_transition(self.point_pool(), scope, &change, key))
                     .await
             }
@@ -402,7 +402,7 @@ impl DeploymentStore for Database {
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
-    ) -> Result<Option<Revisions>, StoreError> {
+    ) -> Result<Option<DeploymentAccessRevisions>, StoreError> {
         let key = (scope.tenant().uuid(), workload.uuid(), environment.to_string());
         self.deployment_revisions.load(key).await
     }
@@ -417,7 +417,7 @@ impl DeploymentStore for Database {
             None => self.lane_changes.commit(PendingLaneChange { scope, change }).await,
             Some(_) => {
                 let pending = PendingLaneChange { scope, change };
-                self.in_flight().track(deployment::commit_lane_change(self.point_pool(), &pending, key)).await
+                self.statements_in_flight().track(deployment::commit_lane_change(self.point_pool(), &pending, key)).await
             }
         }
     }
@@ -479,7 +479,7 @@ impl ServingReleaseStore for Database {
         Ok(EndedRuns { ended: number("ended")?, failed: number("failed")? })
     }
 
-    async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
+    async fn list_serving(&self, after: Option<TenantReleaseKey>, limit: u32) -> Result<Vec<TenantReleaseKey>, StoreError> {
         static SERVING: Query = Query::new(
             "SELECT tenant_id, release_id FROM release
             WHERE state = 'active' AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)

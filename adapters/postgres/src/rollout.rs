@@ -9,7 +9,7 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     id::ReleaseId,
-    release::{Release, ports::TenantRelease, recommendation::EndedRuns},
+    release::{Release, ports::TenantReleaseKey, recommendation::EndedRuns},
     rollout::{SoakStatus, ports::RolloutStore},
     store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
@@ -52,7 +52,7 @@ impl RolloutStore for Database {
         }))
     }
 
-    async fn list_soaked(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
+    async fn list_soaked(&self, after: Option<TenantReleaseKey>, limit: u32) -> Result<Vec<TenantReleaseKey>, StoreError> {
         static SOAKED: Query = Query::new(
             "SELECT tenant_id, release_id FROM release
             WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()

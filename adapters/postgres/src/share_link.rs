@@ -89,7 +89,7 @@ impl StoredSnapshot {
 }
 
 fn token_hash(name: &'static str, bytes: &[u8]) -> Result<TokenHash, StoreError> {
-    require_decoded(name, bytes.try_into().ok()).map(TokenHash::new)
+    require_decoded(name, bytes.try_into().ok()).map(TokenHash::from_hash_bytes)
 }
 
 #[async_trait]

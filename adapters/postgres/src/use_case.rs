@@ -22,7 +22,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
     use_case::{
-        Pieces, Publication, Refinement, UseCase, UseCaseRecord, UseCaseStatus, UseCaseSummary,
+        UseCaseAssets, Publication, RefinedUseCase, UseCase, UseCaseRecord, UseCaseStatus, UseCaseSummary,
         bundle::{BundlePlan, MAX_NAME_CHARS, MAX_SUMMARY_CHARS},
         ports::{RefinementKey, RefinementWithSameKey, UseCaseFilter, UseCaseStore, WorkloadOrigin},
     },
@@ -134,13 +134,13 @@ const ACTIVATION_READY: &str = "status = 'pending_access' AND NOT EXISTS (
             AND (connection.expires_at IS NULL OR connection.expires_at > fairway_now())
     ))";
 
-fn pieces(value: Option<Value>) -> Result<Option<Pieces>, StoreError> {
+fn pieces(value: Option<Value>) -> Result<Option<UseCaseAssets>, StoreError> {
     let Some(value) = value else { return Ok(None) };
     let id = |name: &str| {
         let text = value.get(name).and_then(Value::as_str);
         require_decoded("pieces", text.and_then(|text| Uuid::parse_str(text).ok())).map(Into::into)
     };
-    Ok(Some(Pieces {
+    Ok(Some(UseCaseAssets {
         flow: id("flow")?,
         prompt: id("prompt")?,
         model_policy: id("model_policy")?,
@@ -148,7 +148,7 @@ fn pieces(value: Option<Value>) -> Result<Option<Pieces>, StoreError> {
     }))
 }
 
-fn pieces_json(pieces: Pieces) -> Value {
+fn pieces_json(pieces: UseCaseAssets) -> Value {
     json!({
         "flow": pieces.flow,
         "prompt": pieces.prompt,
@@ -341,7 +341,7 @@ impl UseCaseStore for Database {
     async fn commit_refinement(
         &self,
         scope: TenantScope,
-        change: Change<Refinement>,
+        change: Change<RefinedUseCase>,
         key: &RefinementKey,
     ) -> Result<(), CommitError> {
         static REFINE: GuardedCommit = GuardedCommit::of_parts(
@@ -363,7 +363,7 @@ impl UseCaseStore for Database {
             "(SELECT count(*) = 1 FROM inserted_use_case)",
             "",
         );
-        let ChangeRecord { next: Refinement { successor, predecessor }, expected_revision, fact } =
+        let ChangeRecord { next: RefinedUseCase { successor, predecessor }, expected_revision, fact } =
             change.into_record();
         let input =
             Input::new(scope).with("refinement_key", key.key.as_str()).with("body_digest", key.body_digest.as_slice());

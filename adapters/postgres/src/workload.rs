@@ -24,9 +24,9 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
     workload::{
-        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, Status, Workload, WorkloadRecord,
+        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, WorkloadStatus, Workload, WorkloadRecord,
         interface::{InterfaceConfig, MAX_INTERFACE_BYTES},
-        ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
+        ports::{RuntimeInterfaceFilter, WorkloadFilter, WorkloadStore},
     },
 };
 use serde_json::Value;
@@ -148,7 +148,7 @@ impl StoredRow for StoredWorkload {
             name: self.name,
             description: self.description,
             owner_ref: require_decoded("owner_ref", OwnerRef::parse(&self.owner_ref).ok())?,
-            status: require_decoded("status", Status::parse(&self.status))?,
+            status: require_decoded("status", WorkloadStatus::parse(&self.status))?,
             invocation_mode: require_decoded("invocation_mode", IntendedUse::parse(&self.invocation_mode))?,
             interface_config: interface.transpose()?,
             management_source: source.transpose()?,
@@ -205,7 +205,7 @@ impl WorkloadStore for Database {
     async fn list_runtime(
         &self,
         scope: TenantScope,
-        filter: &RuntimeFilter,
+        filter: &RuntimeInterfaceFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError> {
         let mut values = Input::of_params(scope);

@@ -6,7 +6,7 @@ use fairway_domain::{
     secret::{SecretError, SecretReader, ServerSecretRef},
 };
 use fairway_egress::{
-    EgressError, EgressRequest, EgressResponse, EndpointClient, Guard, Limits, Method, Url,
+    EgressError, EgressRequest, EgressResponse, EndpointClient, Guard, ResponseLimits, Method, Url,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use futures_util::StreamExt as _;
@@ -75,7 +75,7 @@ impl AccountConnection {
         Ok(Self {
             account: account.to_owned(),
             endpoint: guard
-                .endpoint(base_url.as_str(), Limits { timeout: call_timeout, max_body: MAX_RESPONSE_BYTES })?,
+                .endpoint(base_url.as_str(), ResponseLimits { timeout: call_timeout, max_body: MAX_RESPONSE_BYTES })?,
             key,
         })
     }

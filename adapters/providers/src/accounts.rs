@@ -12,11 +12,11 @@ use tracing::Instrument as _;
 const LOCAL: &str = "local";
 
 /// A provider that delegates each call to the account of its slot.
-pub struct Accounts {
+pub struct AccountRouter {
     by_slot: BTreeMap<String, Arc<dyn Provider>>,
 }
 
-impl Accounts {
+impl AccountRouter {
     /// Creates the accounts. Adds the local provider under `local`, unless a configured account has that name.
     #[must_use]
     pub fn new(configured: impl IntoIterator<Item = (String, Arc<dyn Provider>)>) -> Self {
@@ -26,14 +26,14 @@ impl Accounts {
     }
 }
 
-impl Accounts {
+impl AccountRouter {
     fn account(&self, account_slot: &str) -> Result<&Arc<dyn Provider>, ProviderFailure> {
         self.by_slot.get(account_slot).ok_or_else(|| ProviderError::UnknownAccount.into())
     }
 }
 
 #[async_trait]
-impl Provider for Accounts {
+impl Provider for AccountRouter {
     async fn complete(
         &self,
         call: &ProviderCall,
@@ -83,7 +83,7 @@ mod tests {
 
     #[tokio::test]
     async fn asks_the_account_of_the_slot() {
-        let accounts = Accounts::new([("second".to_owned(), Arc::new(LocalProvider) as Arc<dyn Provider>)]);
+        let accounts = AccountRouter::new([("second".to_owned(), Arc::new(LocalProvider) as Arc<dyn Provider>)]);
         for (slot, is_known) in [("local", true), ("second", true), ("third", false), ("", false)] {
             let mut call = call("", "Hello.");
             call.route.account_slot = slot.to_owned();

@@ -13,7 +13,7 @@ mod replace_nul;
 mod sse_stream;
 
 pub use account_connection::AccountConnection;
-pub use accounts::Accounts;
+pub use accounts::AccountRouter;
 pub use anthropic::Anthropic;
 pub use local::LocalProvider;
 pub use openai::OpenAi;

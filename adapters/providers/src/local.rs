@@ -24,7 +24,7 @@ mod tools;
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, Conversation, DeltaListener, EmbeddingCall, Embeddings, Message, MessageRole, Provider, ProviderCall,
+    Completion, CompletionInput, DeltaListener, EmbeddingCall, Embeddings, Message, MessageRole, Provider, ProviderCall,
     ProviderFailure,
 };
 use serde_json::{Map, json};
@@ -104,7 +104,7 @@ impl Provider for LocalProvider {
 }
 
 /// The question of a call: the last user message, or the system prompt if there is no user message.
-fn question_of(conversation: &Conversation) -> &str {
+fn question_of(conversation: &CompletionInput) -> &str {
     let by_user = |message: &&Message| match message.role {
         MessageRole::User => true,
         MessageRole::Assistant | MessageRole::Tool => false,
@@ -214,14 +214,14 @@ pub(crate) mod tests {
     /// Builds a call with a system prompt and at most one user message.
     pub(crate) fn call(system_prompt: &str, message: &str) -> ProviderCall {
         let question = (!message.is_empty()).then(|| Message::text(MessageRole::User, message.to_owned()));
-        call_of(Conversation {
+        call_of(CompletionInput {
             system_prompt: system_prompt.to_owned(),
             messages: question.into_iter().collect(),
-            ..Conversation::default()
+            ..CompletionInput::default()
         })
     }
 
-    fn call_of(conversation: Conversation) -> ProviderCall {
+    fn call_of(conversation: CompletionInput) -> ProviderCall {
         let route = RouteTarget {
             route_id: "primary".to_owned(),
             provider: "local".to_owned(),
@@ -276,7 +276,7 @@ pub(crate) mod tests {
         let call_with = |list: &str, role| {
             let messages = [(role, list), (MessageRole::User, "How many days?")];
             let messages = messages.map(|(role, text)| Message::text(role, text.to_owned())).into();
-            call_of(Conversation { messages, ..Conversation::default() })
+            call_of(CompletionInput { messages, ..CompletionInput::default() })
         };
         let answer = async |list: &str, role| LocalProvider.complete(&call_with(list, role), None).await.unwrap().text;
         assert_eq!(answer(list, MessageRole::User).await, "Thirty days. [leave]");
@@ -302,14 +302,14 @@ pub(crate) mod tests {
         let messages =
             [(MessageRole::User, "First."), (MessageRole::User, "Second."), (MessageRole::Assistant, "Third.")];
         let messages = messages.map(|(role, text)| Message::text(role, text.to_owned())).into();
-        let call = call_of(Conversation { messages, ..Conversation::default() });
+        let call = call_of(CompletionInput { messages, ..CompletionInput::default() });
         assert_eq!(LocalProvider.complete(&call, None).await.unwrap().text, "Second.");
     }
 
     #[tokio::test]
     async fn counts_words_as_tokens_and_identifies_itself() {
         let conversation = (*call("two words", "one two three four").conversation).clone();
-        let call = call_of(Conversation { max_tokens: Some(2), ..conversation });
+        let call = call_of(CompletionInput { max_tokens: Some(2), ..conversation });
         let completion = LocalProvider.complete(&call, None).await.unwrap();
         assert_eq!((completion.text.as_str(), completion.tokens_in, completion.tokens_out), ("one two", 6, 2));
         assert_eq!(

@@ -10,7 +10,7 @@ use fairway_domain::execution::script::{
 use fairway_domain::id::ExecutionId;
 use fairway_domain::secret::Secret;
 use fairway_egress::{
-    EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, Limits, Method, StatusCode, Url,
+    EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, ResponseLimits, Method, StatusCode, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::json;
@@ -44,7 +44,7 @@ impl HttpGateway {
     /// # Errors
     /// When the address is invalid or cannot be used by the guard.
     pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
-        let limits = Limits { timeout: MAX_DURATION + GATEWAY_MARGIN, max_body: MAX_RESPONSE_BYTES };
+        let limits = ResponseLimits { timeout: MAX_DURATION + GATEWAY_MARGIN, max_body: MAX_RESPONSE_BYTES };
         let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
         let guard = guard.clone().with_allowed_origin(&url);
         Ok(Self { endpoint: guard.endpoint(address, limits)?, authorization: None })

@@ -14,9 +14,9 @@ use std::{
 
 /// The source of the current signing key.
 #[derive(Clone, Debug)]
-pub enum CheckpointKey {
+pub enum CheckpointKeySource {
     /// A secret, named by a reference.
-    Reference(ServerSecretRef),
+    ValueReference(ServerSecretRef),
     /// A key file of this installation. If the file is missing, it is created with a new key. All processes of the
     /// installation on one machine share the file.
     GeneratedFile(PathBuf),
@@ -25,7 +25,7 @@ pub enum CheckpointKey {
 /// Signs checkpoints. It reads the keys at each use, so that a changed secret takes effect without a restart.
 pub struct SecretSigner {
     secrets: Arc<dyn SecretReader>,
-    current: CheckpointKey,
+    current: CheckpointKeySource,
     previous: Option<ServerSecretRef>,
     generate: fn() -> Secret,
 }
@@ -36,7 +36,7 @@ impl SecretSigner {
     #[must_use]
     pub fn new(
         secrets: Arc<dyn SecretReader>,
-        current: CheckpointKey,
+        current: CheckpointKeySource,
         previous: Option<ServerSecretRef>,
         generate: fn() -> Secret,
     ) -> Self {
@@ -45,8 +45,8 @@ impl SecretSigner {
 
     async fn keys(&self) -> Result<Vec<NoteSigningKey>, SigningError> {
         let current = match &self.current {
-            CheckpointKey::Reference(reference) => self.read(reference).await?,
-            CheckpointKey::GeneratedFile(path) => {
+            CheckpointKeySource::ValueReference(reference) => self.read(reference).await?,
+            CheckpointKeySource::GeneratedFile(path) => {
                 let reference = ServerSecretRef::File(path.display().to_string());
                 match self.secrets.read_server_secret(&reference).await {
                     Err(SecretError::Missing) => {
@@ -132,7 +132,7 @@ mod tests {
     const FIRST: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
     const SECOND: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
-    fn signer(current: CheckpointKey, previous: Option<ServerSecretRef>) -> SecretSigner {
+    fn signer(current: CheckpointKeySource, previous: Option<ServerSecretRef>) -> SecretSigner {
         let secrets = Arc::new(SecretSources::new(None, None));
         SecretSigner::new(secrets, current, previous, || Secret::new(FIRST.to_owned()))
     }
@@ -145,7 +145,7 @@ mod tests {
     async fn creates_a_missing_key_file_once_for_the_owner_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("deep/checkpoint.key");
-        let signer = signer(CheckpointKey::GeneratedFile(path.clone()), None);
+        let signer = signer(CheckpointKeySource::GeneratedFile(path.clone()), None);
         assert_eq!(signer.public_keys().await.unwrap(), [public_key(FIRST)]);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no unfinished file is left");
@@ -164,7 +164,7 @@ mod tests {
             ServerSecretRef::File(path.display().to_string())
         };
         let (new, old) = (reference("new", SECOND), reference("old", FIRST));
-        let signer = signer(CheckpointKey::Reference(new), Some(old));
+        let signer = signer(CheckpointKeySource::ValueReference(new), Some(old));
         let signatures = signer.sign(b"text").await.unwrap();
         let expected = [SECOND, FIRST].map(|key| (public_key(key), NoteSigningKey::parse(key).unwrap().sign(b"text")));
         assert_eq!(signatures, expected);
@@ -174,11 +174,11 @@ mod tests {
     async fn refuses_missing_and_malformed_keys() {
         let directory = tempfile::tempdir().unwrap();
         let missing = ServerSecretRef::File(directory.path().join("missing").display().to_string());
-        let refused = signer(CheckpointKey::Reference(missing), None).public_keys().await;
+        let refused = signer(CheckpointKeySource::ValueReference(missing), None).public_keys().await;
         assert!(matches!(refused, Err(SigningError::Unavailable(_))));
         let path = directory.path().join("short");
         fs::write(&path, "AAAA").unwrap();
-        let refused = signer(CheckpointKey::GeneratedFile(path), None).public_keys().await;
+        let refused = signer(CheckpointKeySource::GeneratedFile(path), None).public_keys().await;
         assert!(matches!(refused, Err(SigningError::Malformed)));
     }
 }

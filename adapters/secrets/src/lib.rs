@@ -8,7 +8,7 @@ mod checkpoint_signer;
 mod file;
 mod vault;
 
-pub use checkpoint_signer::{CheckpointKey, SecretSigner};
+pub use checkpoint_signer::{CheckpointKeySource, SecretSigner};
 pub use vault::{Vault, VaultSettingsError};
 
 use async_trait::async_trait;

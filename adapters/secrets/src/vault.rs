@@ -3,7 +3,7 @@
 use crate::to_secret;
 use fairway_domain::secret::{Secret, SecretError};
 use fairway_egress::{
-    EgressRequest, EndpointClient, Guard, Limits, Method, StatusCode, Url,
+    EgressRequest, EndpointClient, Guard, ResponseLimits, Method, StatusCode, Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::Value;
@@ -57,7 +57,7 @@ impl Vault {
     pub fn new(guard: &Guard, address: &str, token: &Secret) -> Result<Self, VaultSettingsError> {
         let url = Url::parse(address).map_err(|_| VaultSettingsError::Address)?;
         let guard = guard.clone().with_allowed_origin(&url);
-        let endpoint = guard.endpoint(address, Limits::default()).map_err(|_| VaultSettingsError::Address)?;
+        let endpoint = guard.endpoint(address, ResponseLimits::default()).map_err(|_| VaultSettingsError::Address)?;
         let mut token = HeaderValue::from_str(token.expose()).map_err(|_| VaultSettingsError::Token)?;
         token.set_sensitive(true);
         Ok(Self { endpoint, token })

@@ -3,7 +3,7 @@
 use crate::ToolAndHookClient;
 use async_trait::async_trait;
 use fairway_domain::{
-    connection::probe::{EndpointProbe, Probe, ProbeError, ProbeProtocol},
+    connection::probe::{EndpointProber, Probe, ProbeError, ProbeProtocol},
     execution::http_call::{MAX_DURATION, MAX_RESPONSE_BYTES},
     slug::Slug,
 };
@@ -22,7 +22,7 @@ const SMTP_PORT: u16 = 25;
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
 #[async_trait]
-impl EndpointProbe for ToolAndHookClient {
+impl EndpointProber for ToolAndHookClient {
     async fn probe(&self, tenant: &Slug, probe: &Probe) -> Result<(), ProbeError> {
         let check = async {
             match probe.protocol {

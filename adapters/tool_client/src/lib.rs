@@ -15,7 +15,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{
-    EgressError, EgressRequest, EndpointClient, Guard, Limits, Method, Url,
+    EgressError, EgressRequest, EndpointClient, Guard, ResponseLimits, Method, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use moka::sync::Cache;
@@ -53,7 +53,7 @@ impl ToolAndHookClient {
         if let Some(endpoint) = self.endpoints.get(&key) {
             return Ok(endpoint);
         }
-        let endpoint = self.guard.endpoint(address, Limits { timeout: MAX_DURATION, max_body: max_bytes })?;
+        let endpoint = self.guard.endpoint(address, ResponseLimits { timeout: MAX_DURATION, max_body: max_bytes })?;
         self.endpoints.insert(key, endpoint.clone());
         Ok(endpoint)
     }

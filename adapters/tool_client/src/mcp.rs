@@ -6,7 +6,7 @@
 
 use crate::{ToolAndHookClient, call_error, matches_hosts, replace_nul};
 use fairway_domain::{
-    asset::content::mcp_server::{SessionStart, ToolPin},
+    asset::content::mcp_server::{McpSessionStartMethod, ToolPin},
     execution::{
         http_call::{HttpCallError, MAX_RESPONSE_BYTES},
         tool::{McpCall, McpError},
@@ -94,8 +94,8 @@ async fn run_session(guarded_transport: GuardedTransport, call: &McpCall) -> Res
     let transport = StreamableHttpClientTransport::with_client(guarded_transport, config);
     let [handshake, discovery] = [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
     let lifecycle = match call.connection.session_start {
-        SessionStart::Handshake => ClientLifecycleMode::Initialize,
-        SessionStart::Discovery => ClientLifecycleMode::Discover { preferred_versions: vec![discovery] },
+        McpSessionStartMethod::Handshake => ClientLifecycleMode::Initialize,
+        McpSessionStartMethod::Discovery => ClientLifecycleMode::Discover { preferred_versions: vec![discovery] },
     };
     let implementation = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
     let client_info =

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use fairway_domain::transparency_log::{
     NoteSignature, Witness, WitnessError, WitnessKey, WitnessRequest, WitnessResponse,
 };
-use fairway_egress::{EgressError, EgressRequest, EndpointClient, Guard, Limits, Method, StatusCode, Url, header};
+use fairway_egress::{EgressError, EgressRequest, EndpointClient, Guard, ResponseLimits, Method, StatusCode, Url, header};
 use std::time::Duration;
 
 /// Timeout of a request. The caller may set a shorter one for a cosignature.
@@ -39,7 +39,7 @@ impl HttpWitness {
     /// When requests cannot be sent to the address.
     pub fn new(guard: &Guard, key: WitnessKey, address: &Url) -> Result<Self, EgressError> {
         let guard = guard.clone().with_allowed_origin(address);
-        let endpoint = guard.endpoint(address.as_str(), Limits { timeout: TIMEOUT, max_body: MAX_BODY })?;
+        let endpoint = guard.endpoint(address.as_str(), ResponseLimits { timeout: TIMEOUT, max_body: MAX_BODY })?;
         Ok(Self { key, endpoint })
     }
 }

@@ -275,7 +275,7 @@ pub(crate) fn collect_openapi() -> OpenApi {
 pub fn app(
     api: web::Data<Api>,
     base: web::Data<HttpState>,
-    documents: web::Data<OpenApiData>,
+    documents: web::Data<ServedOpenApi>,
 ) -> App<
     impl ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<BoxBody>, Error = Error, InitError = ()>,
 > {
@@ -313,14 +313,14 @@ async fn redirect_to_docs() -> HttpResponse {
     HttpResponse::TemporaryRedirect().insert_header((LOCATION, "/docs/")).finish()
 }
 
-async fn serve_openapi(documents: web::Data<OpenApiData>) -> HttpResponse {
+async fn serve_openapi(documents: web::Data<ServedOpenApi>) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::json()).body(documents.json.clone())
 }
 
 /// Data derived from the OpenAPI document, once per process. The document itself is dropped, because it occupies
 /// ten times as much memory.
 #[derive(Clone)]
-pub struct OpenApiData {
+pub struct ServedOpenApi {
     json: Bytes,
     /// HTTP methods of each documented path.
     pub(crate) known_methods: KnownMethods,
@@ -328,7 +328,7 @@ pub struct OpenApiData {
     pub(crate) known_queries: KnownQueries,
 }
 
-impl OpenApiData {
+impl ServedOpenApi {
     /// Builds the OpenAPI document, and derives this data from it.
     ///
     /// # Errors

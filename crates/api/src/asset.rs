@@ -39,7 +39,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     access::Operation,
-    asset::{AssetDraft, AssetQuery, VersionDraft},
+    asset::{CreateAssetParams, AssetQuery, CreateVersionParams},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -315,7 +315,7 @@ pub(crate) async fn create_asset(
     let (slug, owner_ref, workspace_id) = fields.finish(|| Some((slug?, owner_ref?, workspace_id?)))?;
     let kind = AssetKind::parse(&new.asset_kind)
         .ok_or_else(|| ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "the asset kind is unknown"))?;
-    let draft = AssetDraft { slug, kind, owner_ref, workspace_id };
+    let draft = CreateAssetParams { slug, kind, owner_ref, workspace_id };
     let outcome = api.services.assets.create_asset(&caller, draft, key.as_ref()).await?;
     let view = AssetView::of(&outcome.value);
     let location = format!("/v1/assets/{}?workspace_id={}", view.asset_id, view.workspace_id);
@@ -400,7 +400,7 @@ pub(crate) async fn create_asset_version(
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
     let workspace = fields.check(query.resolve_with_body(new.workspace_id));
     let (draft, workspace) =
-        fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, workspace?)))?;
+        fields.finish(|| Some((CreateVersionParams { content, label: label?, change_note: change_note? }, workspace?)))?;
     let (asset, outcome) =
         api.services.assets.create_asset_version(&caller, *asset, workspace, draft, key.as_ref()).await?;
     let (version, outcome) = outcome.into_parts();

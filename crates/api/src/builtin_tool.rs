@@ -10,7 +10,7 @@ use crate::{
         body::{Body, deserialize_present},
         client_address::client_of,
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
     },
     openapi::{ErrorBody, IdempotencyKeyParams, WriteRefusals},
 };
@@ -25,9 +25,9 @@ use fairway_domain::{
 };
 use fairway_operations::{
     Failure,
-    access::Claims,
+    access::IdentityClaims,
     builtin_tool,
-    execution::{ExecuteRequest, ExecuteResult as Run, RunPayload, WaitMode},
+    execution::{ExecuteRequest, ExecuteResponse as Run, RunPayload, WaitMode},
     knowledge::{KnowledgeQuery, Retrieval},
 };
 use serde::{Deserialize, Serialize};
@@ -132,7 +132,7 @@ impl KnowledgeResult {
 /// The request to which a tool call belongs: caller, idempotency key and delegation.
 pub(crate) struct ToolCallContext<'c> {
     pub(crate) api: &'c Api,
-    pub(crate) claims: &'c Claims,
+    pub(crate) claims: &'c IdentityClaims,
     pub(crate) request_id: RequestId,
     pub(crate) address: ClientAddress,
     pub(crate) key: Option<&'c RequestKey>,
@@ -244,7 +244,7 @@ pub(crate) async fn call_tool(
     check_actor_header(&request, on_behalf_of.as_ref())?;
     delegation::check_tool(tool, on_behalf_of.as_ref())?;
     let tool_call = builtin_tool::parse_tool_call(tool, arguments.unwrap_or_default())?;
-    let (request_id, address) = (request_id(), client_of(&request));
+    let (request_id, address) = (request_id_or_new(), client_of(&request));
     let call = ToolCallContext { api: &api, claims: &claims, request_id, address, key: key.as_ref(), on_behalf_of };
     let (view, effect) = call.execute(tool_call).await?;
     let mut response = HttpResponse::Ok();

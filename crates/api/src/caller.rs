@@ -9,7 +9,7 @@ use crate::{
         path,
         proxy_detection::is_forwarded,
         query::{self, SHARE_TOKEN_PARAMETER},
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
         site_guard::{HostName, host_of},
     },
 };
@@ -28,7 +28,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     Failure,
-    access::Claims,
+    access::IdentityClaims,
     share_link::{PresentedShareToken, RuntimeRequest},
 };
 use futures_util::future::LocalBoxFuture;
@@ -46,7 +46,7 @@ const ANONYMOUS: &str = "anonymous";
 
 /// The claims of a request, before any lookup of rights. Without an actor, the tenant is that of the request's host.
 #[derive(Clone, Debug)]
-pub(crate) struct UnverifiedClaims(pub(crate) Claims);
+pub(crate) struct UnverifiedClaims(pub(crate) IdentityClaims);
 
 /// The client of a runtime interface, identified by actor or share link. Its rights are not read yet.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl FromRequest for UnverifiedClaims {
         let host = host_of(request).map(HostName::into_name);
         Box::pin(async move {
             let api = api.ok_or_else(ApiError::internal)?;
-            Ok(Self(api.services.share_links.resolve_tenant_by_host(claims?, host.as_deref()).await?))
+            Ok(Self(api.services.share_links.add_host_tenant(claims?, host.as_deref()).await?))
         })
     }
 }
@@ -98,7 +98,7 @@ impl FromRequest for IdentifiedCaller {
         Box::pin(async move {
             let claims = claims?;
             let api = api.ok_or_else(ApiError::internal)?;
-            let caller = api.services.identities.resolve_caller(api.mode, &claims, request_id()).await?;
+            let caller = api.services.identities.resolve_caller(api.mode, &claims, request_id_or_new()).await?;
             Ok(Self(caller))
         })
     }
@@ -152,7 +152,7 @@ fn runtime_request(request: &HttpRequest) -> Result<RuntimeRequest, ApiError> {
 
 /// The claims of a request to any route except those of runtime interfaces. A request with only a share token is
 /// refused, because share links grant access to runtime interfaces only.
-fn api_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
+fn api_claims(request: &HttpRequest) -> Result<IdentityClaims, ApiError> {
     let claims = claims(request)?;
     // An anonymous caller has no roles, so it cannot select a tenant.
     if claims.actor.kind() == ActorKind::Anonymous && claims.tenant.is_some() {
@@ -216,11 +216,11 @@ pub(crate) fn check_actor_header(request: &HttpRequest, subject: Option<&ActorRe
 }
 
 /// The claims of a request. In OIDC mode they are verified; in local mode the client asserts them.
-pub(crate) fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
+pub(crate) fn claims(request: &HttpRequest) -> Result<IdentityClaims, ApiError> {
     match request.extensions().get::<RequestIdentity>() {
         Some(RequestIdentity::Verified(claims)) => Ok(claims.clone()),
         Some(RequestIdentity::Anonymous { tenant }) => {
-            Ok(Claims { actor: ActorRef::anonymous(), groups: Vec::new(), tenant: *tenant })
+            Ok(IdentityClaims { actor: ActorRef::anonymous(), groups: Vec::new(), tenant: *tenant })
         }
         None => local_claims(request),
     }
@@ -228,7 +228,7 @@ pub(crate) fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
 
 /// The claims of a request in local mode, which trusts the actor header. Without the header, the caller is the
 /// local user. A forwarded request comes from another machine, so its caller is always `anonymous`.
-fn local_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
+fn local_claims(request: &HttpRequest) -> Result<IdentityClaims, ApiError> {
     let headers = request.headers();
     let actor = if is_forwarded(request) { Some(ANONYMOUS) } else { single_header(headers, &ACTOR, "X-Actor-Ref")? };
     let actor = match actor {
@@ -249,7 +249,7 @@ fn local_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
         // A malformed identifier cannot name a tenant, so the response is 404.
         Some(text) => Some(path::parse_uuid(text).ok_or_else(ApiError::not_found)?.into()),
     };
-    Ok(Claims { actor, groups: Vec::new(), tenant })
+    Ok(IdentityClaims { actor, groups: Vec::new(), tenant })
 }
 
 /// The single value of a header. A repeated header is refused, because a proxy and this server could each use

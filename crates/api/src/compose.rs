@@ -4,11 +4,11 @@ mod adapters;
 mod error;
 
 use crate::{
-    app::OpenApiData,
+    app::ServedOpenApi,
     config::Settings,
     http::{
         HttpState, authentication::Authenticator, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
-        memory_budget::MemoryBudgets, paging::CursorKey, shutdown_signal::ShutdownSignal, stream_limit::StreamLimiter,
+        memory_budget::MemoryBudgets, paging::CursorKey, shutdown_signal::ShutdownFlag, stream_limit::StreamLimiter,
     },
     metrics::Metrics,
     portal::Portal,
@@ -28,10 +28,10 @@ use fairway_domain::{
     redaction::Redactor,
 };
 use fairway_operations::{
-    Failure, Gateways, Services, Settings as RunSettings, Stores,
+    Failure, NonStorePorts, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
     execution::{run_recovery, run_review_endings, run_worker},
-    knowledge::KnowledgeSettings,
+    knowledge::KnowledgeDependencies,
     notification::{run_backlog_meter, run_notification_sender, run_projector},
     transparency_log::run_tree_builder,
 };
@@ -134,9 +134,9 @@ pub struct Process {
     provider_plugins: Arc<[ProviderPlugin]>,
     active_release_body_cache: ActiveReleaseBodyCache,
     cursor_key: Arc<OnceCell<CursorKey>>,
-    shutdown: ShutdownSignal,
+    shutdown: ShutdownFlag,
     /// Data derived from the OpenAPI document.
-    pub openapi: OpenApiData,
+    pub openapi: ServedOpenApi,
 }
 
 /// Converts the server's settings to those of the operations.
@@ -153,10 +153,10 @@ fn run_settings(settings: &Settings) -> RunSettings {
         delegating_clients: settings.internal_clients.clone(),
         bootstrap_admins: settings.bootstrap_admins.clone(),
         session_lifetime: settings.session_lifetime,
-        operator_hosts: settings.operator_hosts(),
+        operator_hosts: settings.reserved_hosts(),
         public_rate: settings.public_rate,
         redactor: Arc::new(Redactor::new(&settings.national_ids)),
-        knowledge: KnowledgeSettings {
+        knowledge: KnowledgeDependencies {
             splitter: Arc::new(TextSplitter),
             fetcher: Arc::new(GuardedFetcher::new(egress_guard(settings))),
             embedding: settings.embedding_model.clone(),
@@ -266,7 +266,7 @@ impl Process {
         let metrics = Metrics::new()?;
         let run_metrics_observer = Arc::new(metrics.runs().clone());
         let notification_observer = Arc::new(metrics.notifications().clone());
-        let gateways = Gateways {
+        let gateways = NonStorePorts {
             artifacts,
             checkpoint_archive,
             checkpoint_signer,
@@ -297,8 +297,8 @@ impl Process {
             provider_plugins: provider_plugins(&settings.providers),
             active_release_body_cache: ActiveReleaseBodyCache::new(),
             cursor_key: Arc::default(),
-            shutdown: ShutdownSignal::default(),
-            openapi: OpenApiData::new()?,
+            shutdown: ShutdownFlag::default(),
+            openapi: ServedOpenApi::new()?,
         })
     }
 
@@ -307,7 +307,7 @@ impl Process {
     pub fn http_state(&self, settings: &Settings) -> HttpState {
         HttpState {
             metrics: self.metrics.clone(),
-            site_rules: settings.site_rules(),
+            site_rules: settings.host_rules(),
             public_scheme: settings.scheme(),
             trusted_proxies: settings.trusted_proxies.clone(),
             embed_policy: settings.embed_policy.clone(),
@@ -327,20 +327,20 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn worker_api(&self) -> Result<Api, ComposeError> {
+    pub fn worker_thread_api(&self) -> Result<Api, ComposeError> {
         let options = DatabaseOptions {
             url: self.url.clone(),
             connections: CONNECTIONS_PER_WORKER,
             result_retention: self.result_retention,
         };
         let database = Database::new(&options)?;
-        self.metrics.watch_statements_in_flight(database.in_flight().clone());
+        self.metrics.watch_statements_in_flight(database.statements_in_flight().clone());
         Ok(Api {
             services: self.services.with_stores(stores(&database, self.access_decorator.as_ref())),
             mode: self.mode,
             authentication: self.authentication.clone(),
             metrics: self.metrics.clone(),
-            load_shedder: LoadShedder::new(database.in_flight().clone(), self.max_waiting),
+            load_shedder: LoadShedder::new(database.statements_in_flight().clone(), self.max_waiting),
             provider_plugins: Arc::clone(&self.provider_plugins),
             clock: Arc::clone(&self.clock),
             active_release_body_cache: self.active_release_body_cache.clone(),
@@ -354,7 +354,7 @@ impl Process {
     /// # Errors
     /// When the database URL is invalid.
     pub fn start_background_tasks(&self, tasks: EnabledBackgroundTasks) -> Result<JoinSet<()>, ComposeError> {
-        let mut background_tasks = self.start_worker(tasks.executes_runs)?;
+        let mut background_tasks = self.start_recovery_and_worker(tasks.executes_runs)?;
         let log = Arc::new(self.background_database.clone());
         let builder = self.services.tree_builder(log.clone());
         background_tasks.spawn(fairway_operations::audit::run_sequencer(log, self.services.fact_wakeups()));
@@ -385,7 +385,7 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn start_worker(&self, executes_runs: bool) -> Result<JoinSet<()>, ComposeError> {
+    pub fn start_recovery_and_worker(&self, executes_runs: bool) -> Result<JoinSet<()>, ComposeError> {
         let mut background_tasks = JoinSet::new();
         let wakeup_bus = Arc::new(PostgresWakeupBus::new(self.url.clone()));
         let services = self.services.clone();
@@ -399,7 +399,7 @@ impl Process {
                 result_retention: self.result_retention,
             };
             let database = Database::new(&options)?;
-            self.metrics.watch_statements_in_flight(database.in_flight().clone());
+            self.metrics.watch_statements_in_flight(database.statements_in_flight().clone());
             let services = self.services.with_stores(stores(&database, self.access_decorator.as_ref()));
             background_tasks.spawn(run_worker(services.run_worker));
         }
@@ -408,7 +408,7 @@ impl Process {
 
     /// The signal that announces the shutdown to all tasks that send responses.
     #[must_use]
-    pub const fn shutdown_signal(&self) -> &ShutdownSignal {
+    pub const fn shutdown_flag(&self) -> &ShutdownFlag {
         &self.shutdown
     }
 
@@ -418,7 +418,7 @@ impl Process {
 
     /// The operations over the connections of the background tasks.
     #[must_use]
-    pub const fn services(&self) -> &Services {
+    pub const fn background_services(&self) -> &Services {
         &self.services
     }
 }

@@ -17,7 +17,7 @@ pub use issuer::{Issuer, PortalClient};
 pub use parsers::{LogFormat, TextWithCredential};
 pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
 pub(crate) use raw_settings::nearest_name;
-pub use raw_settings::{ConfigError, Origin};
+pub use raw_settings::{ConfigError, SettingOrigin};
 pub use setting::{SETTINGS, Setting};
 
 use crate::{
@@ -52,10 +52,10 @@ pub struct Settings {
     pub worker_metrics_bind: Option<SocketAddr>,
     /// Directory of the server's own files.
     pub data_dir: PathBuf,
-    /// Database that the service reads and writes.
-    pub database: Database,
+    /// DatabaseLocation that the service reads and writes.
+    pub database: DatabaseLocation,
     /// The database under its owner role, for migrations; defaults to `database`.
-    pub migrate_database: Database,
+    pub migrate_database: DatabaseLocation,
     /// Location of the artifact store.
     pub artifacts: Location,
     /// Location of the published checkpoints, outside the database.
@@ -143,14 +143,14 @@ pub struct Settings {
 
 /// Location of a PostgreSQL database.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Database {
+pub enum DatabaseLocation {
     /// PostgreSQL server that Fairway starts and stops itself, with its files in the data directory.
     Embedded,
     /// A server at this URL, which may contain a password.
     Url(TextWithCredential),
 }
 
-impl Database {
+impl DatabaseLocation {
     /// The host names in the URL.
     fn hosts(&self) -> Vec<String> {
         match self {
@@ -224,7 +224,7 @@ pub struct RenderedSetting {
     /// The effective value, without secrets.
     pub value: String,
     /// Source of the value: default, file or environment.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
 }
 
 impl Settings {
@@ -236,7 +236,7 @@ impl Settings {
         file: Option<&str>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let (settings, contradictions) = Self::inspect(file, environment)?;
+        let (settings, contradictions) = Self::load_with_conflicts(file, environment)?;
         contradictions.into_iter().next().map_or(Ok(settings), Err)
     }
 
@@ -244,7 +244,7 @@ impl Settings {
     ///
     /// # Errors
     /// The first unknown key or variable, or the first invalid value.
-    pub fn inspect(
+    pub fn load_with_conflicts(
         file: Option<&str>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<(Self, Vec<ConfigError>), ConfigError> {
@@ -331,7 +331,7 @@ impl Settings {
 
     /// The host names that the server serves.
     #[must_use]
-    pub fn site_rules(&self) -> HostRules {
+    pub fn host_rules(&self) -> HostRules {
         match self.auth_mode {
             AuthMode::Local => HostRules::LoopbackAnd(self.allowed_hosts.clone()),
             // The list excludes other names, because DNS rebinding lets a page of another site reach this server
@@ -366,8 +366,8 @@ impl Settings {
     /// lower case. Tenants may not claim them. The hosts of other settings, such as issuers, witnesses, the mail server
     /// and the public address, are not included.
     #[must_use]
-    pub fn operator_hosts(&self) -> Vec<String> {
-        let databases = [&self.database, &self.migrate_database].into_iter().flat_map(Database::hosts);
+    pub fn reserved_hosts(&self) -> Vec<String> {
+        let databases = [&self.database, &self.migrate_database].into_iter().flat_map(DatabaseLocation::hosts);
         let endpoint_of = |location: &Location| match location {
             Location::Bucket(bucket) => bucket.endpoint.as_deref().and_then(|endpoint| Url::parse(endpoint).ok()),
             Location::Directory(_) => None,
@@ -393,7 +393,7 @@ impl Settings {
 
     /// Refuses contradictory combinations of settings.
     fn check_conflicts(&self) -> Result<(), ConfigError> {
-        if self.database == Database::Embedded && self.migrate_database != Database::Embedded {
+        if self.database == DatabaseLocation::Embedded && self.migrate_database != DatabaseLocation::Embedded {
             return Err(ConfigError::OwnerWithoutDatabase);
         }
         match self.auth_mode {
@@ -461,10 +461,10 @@ impl Settings {
 }
 
 /// Renders a location without its path, which may contain a secret.
-fn render_location(location: &Location, origin: Origin) -> String {
+fn render_location(location: &Location, origin: SettingOrigin) -> String {
     match location {
         // A directory that derives from the data directory is shown, because the data directory is shown too.
-        Location::Directory(_) if origin == Origin::Default => location.to_string(),
+        Location::Directory(_) if origin == SettingOrigin::Default => location.to_string(),
         Location::Directory(_) => "file://".to_owned(),
         Location::Bucket(bucket) => format!("s3://{}", bucket.bucket),
     }

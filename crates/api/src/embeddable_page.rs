@@ -6,7 +6,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        HttpState, fallback::not_found, html_page, request_id_log_and_metrics::request_id, route_origins::RouteOrigins,
+        HttpState, fallback::not_found, html_page, request_id_log_and_metrics::request_id_or_new, route_origins::RouteOrigins,
     },
     portal::page::{PageKind, PortalPage},
 };
@@ -130,8 +130,8 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpSt
 /// Reads a workload with the rights of the client that requests the page.
 pub(crate) async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
     let RuntimeClient(runtime_request) = RuntimeClient::from_request(request, &mut Payload::None).await?;
-    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
-    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id()).await?;
+    let runtime_caller = api.services.share_links.resolve_runtime_caller(runtime_request).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id_or_new()).await?;
     Ok(api.services.workloads.read_runtime_workload(&caller, &runtime_caller, slug).await?.workload)
 }
 

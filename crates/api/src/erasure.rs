@@ -88,8 +88,8 @@ pub(crate) struct NewErasure {
 pub(crate) struct ErasureDecision {}
 
 fn parse_subject(text: &str) -> Result<ActorRef, FieldProblem> {
-    let problem = || FieldProblem::new("subject", "invalid", ErasureRefusal::Subject.to_string());
-    ActorRef::parse(text).ok().filter(SubjectErasure::is_subject).ok_or_else(problem)
+    let problem = || FieldProblem::new("subject", "invalid", ErasureRefusal::FactSubject.to_string());
+    ActorRef::parse(text).ok().filter(SubjectErasure::can_be_subject).ok_or_else(problem)
 }
 
 fn subject_rule(text: &str) -> RuleResult {

@@ -276,7 +276,7 @@ impl ApiError {
         let mut detail = self.0.detail.clone();
         detail.insert("error".to_owned(), json!(self.0.code));
         detail.insert("message".to_owned(), json!(self.0.message));
-        json!({"detail": detail, "request_id": request_id_log_and_metrics::request_id()})
+        json!({"detail": detail, "request_id": request_id_log_and_metrics::request_id_or_new()})
     }
 }
 

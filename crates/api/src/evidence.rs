@@ -20,10 +20,10 @@ use crate::{
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     evidence::{
-        ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, EvidenceRecord, ImposedObligation,
+        EvidenceArtifactRow, ChainApproval, ChainVersion, ChainRelease, ChainWorkload, RunEvidence, ImposedObligation,
         RecordedDecision, RetrievalRow,
     },
-    execution::{ExecutionOutcome, digest_text},
+    execution::{ExecutionOutcome, format_digest},
     id::ExecutionId,
     offered_tool::EvidenceFormat,
     policy::FailedRule,
@@ -183,7 +183,7 @@ struct ApprovalSection {
 }
 
 impl ExecutionSection {
-    fn of(record: &EvidenceRecord) -> Self {
+    fn of(record: &RunEvidence) -> Self {
         let run = &record.execution;
         Self {
             execution_id: run.execution_id.uuid(),
@@ -198,8 +198,8 @@ impl ExecutionSection {
             lane: run.lane.as_str(),
             submitted_by: run.submitter.to_string(),
             delegated_by: run.delegate.as_ref().map(ToString::to_string),
-            input_digest: digest_text(&record.input_digest),
-            output_digest: record.output_digest.as_ref().map(digest_text),
+            input_digest: format_digest(&record.input_digest),
+            output_digest: record.output_digest.as_ref().map(format_digest),
             erased_at: record.erasure.map(|erasure| erasure.erased_at.to_string()),
             erasure_id: record.erasure.map(|erasure| erasure.erasure_id.uuid()),
         }
@@ -227,7 +227,7 @@ impl WorkloadSection {
 }
 
 impl BindingSection {
-    fn of(binding: &ChainBinding) -> Self {
+    fn of(binding: &ChainVersion) -> Self {
         Self {
             role: binding.role.clone(),
             asset_version_id: binding.asset_version_id.uuid(),
@@ -237,7 +237,7 @@ impl BindingSection {
 }
 
 impl ReferenceSection {
-    fn of(reference: &ChainBinding) -> Self {
+    fn of(reference: &ChainVersion) -> Self {
         Self {
             asset_kind: reference.role.clone(),
             asset_version_id: reference.asset_version_id.uuid(),
@@ -275,7 +275,7 @@ impl ObligationSection {
 }
 
 impl RetrievalSection {
-    fn of(retrieval: &RetrievalRow, record: &EvidenceRecord) -> Self {
+    fn of(retrieval: &RetrievalRow, record: &RunEvidence) -> Self {
         Self {
             retrieval_event_id: retrieval.artifact_id.uuid(),
             knowledge_base_asset_id: retrieval.asset.uuid(),
@@ -288,7 +288,7 @@ impl RetrievalSection {
 }
 
 impl ArtifactSection {
-    fn of(artifact: &ArtifactRow) -> Self {
+    fn of(artifact: &EvidenceArtifactRow) -> Self {
         Self {
             artifact_id: artifact.artifact_id.uuid(),
             artifact_kind: artifact.artifact_kind.clone(),
@@ -299,7 +299,7 @@ impl ArtifactSection {
 }
 
 impl ApprovalSection {
-    fn of(approval: &ChainApproval, record: &EvidenceRecord) -> Self {
+    fn of(approval: &ChainApproval, record: &RunEvidence) -> Self {
         let note = record.notes.iter().find(|(id, _)| *id == approval.approval_id);
         Self {
             approval_id: approval.approval_id.uuid(),
@@ -312,7 +312,7 @@ impl ApprovalSection {
 }
 
 impl FlatEvidenceView {
-    fn of(record: &EvidenceRecord) -> Result<Self, ApiError> {
+    fn of(record: &RunEvidence) -> Result<Self, ApiError> {
         // Every run has a decision that admitted or denied it, so a missing decision is a defect.
         let decision = record.strictest_decision().ok_or_else(ApiError::internal)?;
         let chain = &record.chain;
@@ -371,7 +371,7 @@ pub(crate) async fn read_evidence_graph(
 }
 
 /// Converts the evidence of a run to the requested form.
-pub(crate) fn to_view(record: &EvidenceRecord, form: EvidenceFormat) -> Result<EvidenceView, ApiError> {
+pub(crate) fn to_view(record: &RunEvidence, form: EvidenceFormat) -> Result<EvidenceView, ApiError> {
     Ok(match form {
         EvidenceFormat::Graph => EvidenceView::Graph(GraphEvidenceView::of(record)),
         EvidenceFormat::Flat => EvidenceView::Flat(Box::new(FlatEvidenceView::of(record)?)),

@@ -23,7 +23,7 @@ use crate::{
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
         path::PathId,
         query::Query,
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
     },
     openapi::{ErrorBody, IdempotencyKeyParams, ReadRefusals, ShareTokenParams, WriteRefusals},
     release::{parse_environment, parse_lane},
@@ -44,7 +44,7 @@ use fairway_domain::{
     slug::{MAX_SLUG, Slug},
 };
 use fairway_operations::{
-    execution::{ExecuteRequest, ExecuteResult as Run, RunPayload, WaitMode},
+    execution::{ExecuteRequest, ExecuteResponse as Run, RunPayload, WaitMode},
     share_link::RuntimeRequest,
 };
 use serde::{Deserialize, Serialize};
@@ -228,7 +228,7 @@ pub(crate) async fn execute_workload(
 ) -> Result<HttpResponse, ApiError> {
     // A malformed slug cannot name a workload, so the response is 404.
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
-    let runtime_caller = api.services.share_links.verify_request(runtime_request.clone()).await?;
+    let runtime_caller = api.services.share_links.resolve_runtime_caller(runtime_request.clone()).await?;
     let claims = runtime_caller.claims;
     let key = idempotency.into_request_key(&claims.actor, || body.digest());
     let Execute {
@@ -255,7 +255,7 @@ pub(crate) async fn execute_workload(
         let (environment, lane, session, wait) = (environment?, lane?, session?, wait?);
         Some(ExecuteRequest { slug, environment, payload, lane, session, wait, on_behalf_of, link, address })
     })?;
-    let run = api.services.executions.execute(api.mode, &claims, request_id(), &execute_request, key.as_ref()).await?;
+    let run = api.services.executions.execute(api.mode, &claims, request_id_or_new(), &execute_request, key.as_ref()).await?;
     if run.replayed && is_guest(claims.actor.kind()) {
         return replay_to_guest(&run);
     }
@@ -321,7 +321,7 @@ fn respond(run: &Run) -> Result<HttpResponse, ApiError> {
         Status::Denied => Err(with_id(review::denied_error(execution))),
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             if let Some(error) = &execution.error
-                && let Some(code) = error.caller_error_code()
+                && let Some(code) = error.caller_fixable_code()
             {
                 let message = error.message.clone();
                 let refusal = with_id(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message));
@@ -351,9 +351,9 @@ async fn identify_runtime_caller(
     execution: ExecutionId,
     token: Option<&TokenHash>,
 ) -> Result<Caller, ApiError> {
-    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
-    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id()).await?;
-    api.services.execution_reader.count_run_request(&caller, execution, token, runtime_caller.address).await?;
+    let runtime_caller = api.services.share_links.resolve_runtime_caller(runtime_request).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id_or_new()).await?;
+    api.services.execution_reader.enforce_guest_rate_limit(&caller, execution, token, runtime_caller.address).await?;
     Ok(caller)
 }
 

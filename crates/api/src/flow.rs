@@ -172,7 +172,7 @@ pub(crate) async fn create_flow(
     body: DeferredBody<NewFlowBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let body = body
-        .read_authorizing_first_if_large(api.services.flows.authorize_new_flow(&caller, query.query_workspace()))
+        .read_authorizing_first_if_large(api.services.flows.preauthorize_new_flow(&caller, query.query_workspace()))
         .await?;
     let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();

@@ -39,7 +39,7 @@ use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
 use memory_budget::MemoryBudgets;
-use shutdown_signal::ShutdownSignal;
+use shutdown_signal::ShutdownFlag;
 use site_guard::{HostRules, Scheme};
 use std::time::Duration;
 use stream_limit::StreamLimiter;
@@ -75,7 +75,7 @@ pub struct HttpState {
     /// Time after which an inbox stream ends.
     pub inbox_stream_lifetime: Duration,
     /// Announces the shutdown of the process.
-    pub shutdown: ShutdownSignal,
+    pub shutdown: ShutdownFlag,
 }
 
 #[cfg(test)]

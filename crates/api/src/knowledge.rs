@@ -22,7 +22,7 @@ use fairway_domain::{
     knowledge::{
         contract_revocation::{ContractRevocation, check_reason},
         document::{
-            Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, IngestResult, MAX_CHUNKS_PER_INGEST,
+            Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, IngestResult, MAX_CHUNKS_PER_COMMIT,
             MAX_DOCUMENTS_PER_INGEST, MAX_SOURCE_REF_BYTES, MAX_TEXT_BYTES, MAX_TITLE_CHARS, validate_text,
         },
         reembedding::ChunkLimit,
@@ -228,7 +228,7 @@ impl NewDocument {
         let Self { document_id, title, text, source_ref, metadata } = self;
         let source = match (text, source_ref) {
             (Some(text), None) => DocumentSource::Text(text),
-            (None, Some(source)) => DocumentSource::Reference(source),
+            (None, Some(source)) => DocumentSource::ValueReference(source),
             (Some(_), Some(_)) | (None, None) => return None,
         };
         Some(DocumentDraft { document_id, title, source, metadata: metadata.unwrap_or_default() })
@@ -365,7 +365,7 @@ pub(crate) async fn reembed_documents(
 
 fn chunk_limit(requested: Option<u32>) -> Result<ChunkLimit, FieldProblem> {
     let limit = requested.map_or_else(|| Some(ChunkLimit::max()), ChunkLimit::new);
-    let bounds = || format!("must be 1 to {MAX_CHUNKS_PER_INGEST}");
+    let bounds = || format!("must be 1 to {MAX_CHUNKS_PER_COMMIT}");
     limit.ok_or_else(|| FieldProblem::new("max_chunks", "out_of_bounds", bounds()))
 }
 

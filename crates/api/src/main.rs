@@ -218,7 +218,7 @@ fn run(command_line: &CommandLine) -> anyhow::Result<ExitCode> {
 /// Prints each setting, account and issuer, and one sentence for each problem.
 fn check_config(command_line: &CommandLine) -> anyhow::Result<ExitCode> {
     let file = read_settings_file(command_line.common.config.as_deref())?;
-    let (settings, contradictions) = Settings::inspect(file.as_deref(), std::env::vars_os())?;
+    let (settings, contradictions) = Settings::load_with_conflicts(file.as_deref(), std::env::vars_os())?;
     for setting in settings.describe() {
         println!("{} = {} ({})", setting.key, setting.value, setting.origin);
     }

@@ -14,7 +14,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        authentication::challenge, body::Body, client_address::client_of, query, request_id_log_and_metrics::request_id,
+        authentication::challenge, body::Body, client_address::client_of, query, request_id_log_and_metrics::request_id_or_new,
     },
     release::parse_environment,
 };
@@ -106,7 +106,7 @@ async fn handle_message(
         return Ok(rpc_error(StatusCode::OK, body.document(), ErrorCode::INVALID_PARAMS, rule, Value::Null));
     }
     let address = client_of(&request);
-    let handler = McpHandler::new(Api::clone(&api), claims, request_id(), address, environment);
+    let handler = McpHandler::new(Api::clone(&api), claims, request_id_or_new(), address, environment);
     // The host check of the SDK is off, because the site guard checks hosts and origins of every route.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)

@@ -7,7 +7,7 @@ use crate::{
     http::{
         path::{Path, PathId},
         query::Query,
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
     },
     openapi::{DeleteRefusals, ErrorBody, ReadRefusals, ShareTokenParams},
     response::ResourceResponse,
@@ -16,7 +16,7 @@ use actix_web::{HttpResponse, delete, get, web};
 use fairway_domain::{
     access::{ActorRef, Caller},
     id::WorkloadId,
-    memory::{SessionId, StoredTurn},
+    memory::{ConversationSessionId, StoredTurn},
 };
 use fairway_operations::share_link::{RuntimeCaller, RuntimeRequest};
 use serde::{Deserialize, Serialize};
@@ -134,22 +134,22 @@ pub(crate) async fn erase_session_memory(
 }
 
 /// Parses the name of a run's conversation.
-pub(crate) fn parse_session(text: Option<&str>) -> Result<Option<SessionId>, FieldProblem> {
-    let session = text.map(SessionId::parse).transpose();
+pub(crate) fn parse_session(text: Option<&str>) -> Result<Option<ConversationSessionId>, FieldProblem> {
+    let session = text.map(ConversationSessionId::parse).transpose();
     session.map_err(|refusal| FieldProblem::new("session_id", "invalid_session_id", refusal.to_string()))
 }
 
 /// The workload and session of a path; a malformed session is a 404.
-fn parse_conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(WorkloadId, SessionId), ApiError> {
+fn parse_conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(WorkloadId, ConversationSessionId), ApiError> {
     let (workload, session) = path.into_inner();
-    Ok((*workload, SessionId::parse(&session).map_err(|_| ApiError::not_found())?))
+    Ok((*workload, ConversationSessionId::parse(&session).map_err(|_| ApiError::not_found())?))
 }
 
 async fn identify_runtime_caller(
     api: &Api,
     runtime_request: RuntimeRequest,
 ) -> Result<(Caller, RuntimeCaller), ApiError> {
-    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
-    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id()).await?;
+    let runtime_caller = api.services.share_links.resolve_runtime_caller(runtime_request).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id_or_new()).await?;
     Ok((caller, runtime_caller))
 }

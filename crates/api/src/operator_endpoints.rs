@@ -3,7 +3,7 @@
 use crate::{
     compose::Api,
     error::ApiError,
-    http::{HttpState, proxy_detection::is_forwarded, shutdown_signal::ReportedShutdown},
+    http::{HttpState, proxy_detection::is_forwarded, shutdown_signal::ReportedShutdownState},
     openapi::{ErrorBody, RefusalsWithoutIdentity},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
@@ -72,7 +72,7 @@ pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web:
         artifacts: part_status(readiness.artifacts),
         partitions: part_status(readiness.partitions),
     });
-    response.extensions_mut().insert(ReportedShutdown(is_shutting_down));
+    response.extensions_mut().insert(ReportedShutdownState(is_shutting_down));
     response
 }
 
@@ -97,5 +97,5 @@ pub(crate) async fn metrics(request: HttpRequest, api: web::Data<Api>) -> Result
 
 fn is_external(api: &Api, request: &HttpRequest) -> bool {
     let is_loopback_peer = request.peer_addr().is_some_and(|peer| peer.ip().is_loopback());
-    !api.mode.is_operator_request(is_forwarded(request), is_loopback_peer)
+    !api.mode.is_local_operator_request(is_forwarded(request), is_loopback_peer)
 }

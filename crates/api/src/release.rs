@@ -17,7 +17,7 @@ use crate::{
         paging::{ListRequest, NoFilter},
         path::{Path, PathId},
         query::Query,
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
     },
     note_field::parse_note,
     openapi::{
@@ -35,7 +35,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     Failure,
-    access::Claims,
+    access::IdentityClaims,
     release::{ActiveReleaseQuery, ReleaseDraft, ReleaseQuery, Transition},
 };
 use request::{NewApproval, NewBinding, NewRelease, TransitionRequest};
@@ -194,16 +194,16 @@ pub(crate) async fn read_active_release(
 }
 
 /// The body of an active release, from the cache if it is current.
-async fn active_release_body(api: &Api, claims: &Claims, query: &ActiveReleaseQuery<'_>) -> Result<Arc<str>, ApiError> {
+async fn active_release_body(api: &Api, claims: &IdentityClaims, query: &ActiveReleaseQuery<'_>) -> Result<Arc<str>, ApiError> {
     let releases = &api.services.releases;
     let key = BodyKey::new(claims, query);
     if let Some(cached) = api.active_release_body_cache.get(&key) {
-        if releases.is_current(&cached.version).await? {
+        if releases.is_active_release_current(&cached.version).await? {
             return Ok(cached.text);
         }
         api.active_release_body_cache.remove(&key);
     }
-    let (active, version) = releases.active_release(api.mode, claims, request_id(), query).await?;
+    let (active, version) = releases.active_release(api.mode, claims, request_id_or_new(), query).await?;
     let text = serde_json::to_string(&ReleaseDetail::of(&active.release))
         .map_err(|_| Failure::Inconsistent("a release that cannot be written as JSON"))?;
     let body = CachedBody { text: text.into(), version: Arc::new(version) };

@@ -5,7 +5,7 @@ use crate::{
     caller::IdentifiedCaller,
     compose::Api,
     error::ApiError,
-    http::{body::ONE_MEBIBYTE, paging::ListRequest, query::Query},
+    http::{body::DEFAULT_BODY_LIMIT, paging::ListRequest, query::Query},
     openapi::{PageParams, ReadRefusals},
     response::ResourceResponse,
 };
@@ -16,7 +16,7 @@ use fairway_domain::{
     guardrail::DETECTOR_NAMES,
     hook::HANDLER_NAMES,
     id::WorkspaceId,
-    offered_tool::{BuiltinTool, SideEffect, ToolDescription, describe_workload},
+    offered_tool::{BuiltinTool, SideEffect, ToolDescription, describe_workload_tool},
     store::{Cursor, Page, PageRequest, PageStart},
 };
 use fairway_operations::access::Operation;
@@ -138,10 +138,10 @@ async fn tool_page(
     workspace: Option<WorkspaceId>,
     paging: PageRequest,
 ) -> Result<Page<ToolDescription>, ApiError> {
-    let workloads = api.services.workloads.runnable_workloads(caller, workspace, paging).await?;
+    let workloads = api.services.workloads.list_runnable_interfaces(caller, workspace, paging).await?;
     let builtin_tools = if paging.start == PageStart::Skip(0) { BuiltinTool::ALL.as_slice() } else { &[] };
     let builtin_tools = builtin_tools.iter().map(|tool| tool.description());
-    let rows = builtin_tools.chain(workloads.rows.iter().filter_map(describe_workload)).collect();
+    let rows = builtin_tools.chain(workloads.rows.iter().filter_map(describe_workload_tool)).collect();
     Ok(Page { rows, total: workloads.total, next: workloads.next })
 }
 
@@ -158,7 +158,7 @@ pub(crate) async fn read_runtime_plugins(
     caller: IdentifiedCaller,
     visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    api.services.executions.deployment_run_settings(&caller, Operation::ReadPlugins, visible_from.id()).await?;
+    api.services.executions.installation_run_settings(&caller, Operation::ReadPlugins, visible_from.id()).await?;
     let view = RuntimePlugins {
         providers: api.provider_plugins.to_vec(),
         hook_handlers: HANDLER_NAMES.to_vec(),
@@ -184,7 +184,7 @@ pub(crate) async fn read_runtime_system_meta(
     visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let settings =
-        api.services.executions.deployment_run_settings(&caller, Operation::ReadSystemMeta, visible_from.id()).await?;
+        api.services.executions.installation_run_settings(&caller, Operation::ReadSystemMeta, visible_from.id()).await?;
     let view = RuntimeMeta {
         version: env!("CARGO_PKG_VERSION"),
         auth_mode: api.mode.as_str(),
@@ -199,7 +199,7 @@ pub(crate) async fn read_runtime_system_meta(
             execution_deadline_seconds: settings.execution_deadline.as_secs(),
             review_deadline_seconds: settings.review_deadline.as_secs(),
             queued_runs: settings.queue_cap,
-            request_body_bytes: ONE_MEBIBYTE,
+            request_body_bytes: DEFAULT_BODY_LIMIT,
         },
     };
     Ok(ResourceResponse::ok(&view).into_response())

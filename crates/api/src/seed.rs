@@ -2,7 +2,7 @@
 
 use crate::{
     compose::{AdapterError, Adapters, ComposeError, Process},
-    config::{AuthMode, Database, Settings},
+    config::{AuthMode, DatabaseLocation, Settings},
     serve::{DatabaseError, ResolvedDatabase},
 };
 use fairway_domain::{
@@ -18,8 +18,8 @@ use fairway_domain::{
 };
 use fairway_operations::{
     Failure, Services,
-    access::{Claims, IdentityMode},
-    demo::{Demo, DemoAsset, DemoAssetContent, SeedOutcome},
+    access::{IdentityClaims, IdentityMode},
+    demo::{DemoWorkload, DemoAsset, DemoAssetContent, SeedOutcome},
 };
 use fairway_postgres::MigrationError;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -231,7 +231,7 @@ pub async fn seed(settings: &Settings) -> Result<String, SeedError> {
 /// Names the location of the demo's database; empty if a URL names the database. The location of a managed database
 /// depends on the working directory, so it may differ from the database of the running server.
 fn location(settings: &Settings, database: &ResolvedDatabase) -> String {
-    if settings.database != Database::Embedded {
+    if settings.database != DatabaseLocation::Embedded {
         return String::new();
     }
     let directory = std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
@@ -246,7 +246,7 @@ fn location(settings: &Settings, database: &ResolvedDatabase) -> String {
 async fn seed_database(settings: &Settings, database: &ResolvedDatabase) -> Result<String, SeedError> {
     fairway_postgres::migrate(&database.owner_url).await.map_err(SeedError::Migrate)?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
-    let services = process.services();
+    let services = process.background_services();
     let callers = (caller(services, AUTHOR).await?, caller(services, APPROVER).await?);
     let mut results = String::new();
     for files in DEMOS {
@@ -269,14 +269,14 @@ async fn caller(services: &Services, actor: &'static str) -> Result<Caller, Seed
     // The process has the credentials of the database, so the demo's actors need no identity provider.
     let mode = IdentityMode::Local;
     let claims =
-        Claims { actor: ActorRef::parse(actor).map_err(DemoFileError::Actor)?, groups: Vec::new(), tenant: None };
+        IdentityClaims { actor: ActorRef::parse(actor).map_err(DemoFileError::Actor)?, groups: Vec::new(), tenant: None };
     let request_id = crate::system_clock_and_ids::SystemIds.new_id().into();
     let caller = services.identities.resolve_caller(mode, &claims, request_id).await;
     caller.map_err(|source| SeedError::Identify { actor, source })
 }
 
 /// Parses a demo workload, and the file of its release.
-fn parse_demo(files: &DemoFiles) -> Result<(Demo, ReleaseFile), DemoFileError> {
+fn parse_demo(files: &DemoFiles) -> Result<(DemoWorkload, ReleaseFile), DemoFileError> {
     let mut assets = files.assets.iter().map(|text| parse_asset(text)).collect::<Result<Vec<_>, _>>()?;
     let meta: FlowMetaFile = parse_yaml(files.flow_meta)?;
     assets.push(DemoAsset {
@@ -295,7 +295,7 @@ fn parse_demo(files: &DemoFiles) -> Result<(Demo, ReleaseFile), DemoFileError> {
         return Err(DemoFileError::Bindings);
     }
     let interface = workload.interface_config.as_ref().map(InterfaceConfig::parse).transpose();
-    let demo = Demo {
+    let demo = DemoWorkload {
         assets,
         slug: parse_slug(&workload.slug)?,
         name: workload.name,

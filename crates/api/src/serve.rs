@@ -7,7 +7,7 @@ use crate::{
     app,
     compose::{Adapters, Api, ComposeError, EnabledBackgroundTasks, Process},
     config::{LocalModeExposure, Settings},
-    http::{connection_guard::GuardedConnection, shutdown_signal::ShutdownSignal},
+    http::{connection_guard::GuardedConnection, shutdown_signal::ShutdownFlag},
     local_mode_warning::warn_of_exposure_forever,
     open_file_limit,
     portal::page::NOT_BUILT,
@@ -142,8 +142,8 @@ struct WorkerApis {
 
 impl WorkerApis {
     fn new(process: &Process, count: usize) -> Result<Self, ComposeError> {
-        let others = (1..count).map(|_| process.worker_api()).collect::<Result<Arc<[Api]>, _>>()?;
-        Ok(Self { first: process.worker_api()?, others, next_index: Arc::default() })
+        let others = (1..count).map(|_| process.worker_thread_api()).collect::<Result<Arc<[Api]>, _>>()?;
+        Ok(Self { first: process.worker_thread_api()?, others, next_index: Arc::default() })
     }
 
     /// The `Api` of the next thread. A thread that replaces a crashed one shares the first `Api`.
@@ -189,7 +189,7 @@ async fn serve_with_database(
     tokio::spawn(maintain_partitions(database.owner_url.clone(), retention));
     let RunningServer { server, handle, mut background_tasks } = start_server(settings, &process, listener, tasks)?;
     tracing::info!(bind = %settings.bind, "server listening");
-    let services = process.services().clone();
+    let services = process.background_services().clone();
     tokio::spawn(async move {
         if let Err(error) = services.draft_generator.provision_generators().await {
             tracing::warn!(
@@ -203,12 +203,12 @@ async fn serve_with_database(
     let mut server = tokio::spawn(server);
     tokio::select! {
         result = &mut server => result??,
-        _ = terminate.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
-        _ = interrupt.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
+        _ = terminate.recv() => shut_down(process.shutdown_flag(), &handle, server).await?,
+        _ = interrupt.recv() => shut_down(process.shutdown_flag(), &handle, server).await?,
     }
-    let sender = &process.services().notification_sender;
-    tokio::join!(process.services().run_recovery.drain(RUN_DRAIN_TIMEOUT), sender.drain(DELIVERY_DRAIN_TIMEOUT));
-    match process.services().run_recovery.release_leases().await {
+    let sender = &process.background_services().notification_sender;
+    tokio::join!(process.background_services().run_recovery.drain(RUN_DRAIN_TIMEOUT), sender.drain(DELIVERY_DRAIN_TIMEOUT));
+    match process.background_services().run_recovery.release_leases().await {
         Ok(runs) => tracing::info!(runs, "shutting down: released the leases of active runs"),
         Err(error) => {
             tracing::warn!(
@@ -236,7 +236,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> Result<(), ServeErro
         }
     };
     let mut shutdown = pin!(shutdown);
-    let mut address = ResolvedDatabase::service_url(settings).await?;
+    let mut address = ResolvedDatabase::resolve_running_service_url(settings).await?;
     let mut schema_matches = agrees(&address).await.map_err(ServeError::SchemaVersion)?;
     loop {
         if !schema_matches {
@@ -244,7 +244,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> Result<(), ServeErro
         }
         let process = Process::new(settings, address.clone(), Adapters::of(settings)?)?;
         tracing::info!("rollout controller started");
-        if rollout::run_rollout_controller(&process.services().rollouts, shutdown.as_mut()).await
+        if rollout::run_rollout_controller(&process.background_services().rollouts, shutdown.as_mut()).await
             == StopReason::Shutdown
         {
             tracing::info!("rollout controller stopped");
@@ -252,7 +252,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> Result<(), ServeErro
         }
         // A restarted managed server may listen on another port, so the URL is resolved again.
         while let Err(error) = async {
-            address = ResolvedDatabase::service_url(settings).await?;
+            address = ResolvedDatabase::resolve_running_service_url(settings).await?;
             schema_matches = agrees(&address).await.map_err(ServeError::SchemaVersion)?;
             Ok::<_, ServeError>(())
         }
@@ -278,13 +278,13 @@ pub async fn run_worker(settings: &Settings) -> Result<(), ServeError> {
     }
     fairway_memory_limit::limit_process(settings.memory_limit);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let address = ResolvedDatabase::service_url(settings).await?;
+    let address = ResolvedDatabase::resolve_running_service_url(settings).await?;
     if !agrees(&address).await.map_err(ServeError::SchemaVersion)? {
         return Err(ServeError::SchemaMismatch { process: "worker" });
     }
     let process = Process::new(settings, address, Adapters::of(settings)?)?;
     warn_of_unreadable_keys(settings).await?;
-    let mut background_tasks = process.start_worker(true)?;
+    let mut background_tasks = process.start_recovery_and_worker(true)?;
     worker_metrics_server::start(settings.worker_metrics_bind, process.metrics(), &mut background_tasks)?;
     tracing::info!("worker started");
     tokio::select! {
@@ -292,15 +292,15 @@ pub async fn run_worker(settings: &Settings) -> Result<(), ServeError> {
         _ = interrupt.recv() => {}
     }
     tracing::info!(timeout_s = WORKER_DRAIN_TIMEOUT.as_secs(), "shutting down: draining active runs");
-    process.services().run_recovery.drain(WORKER_DRAIN_TIMEOUT).await;
-    let runs = process.services().run_recovery.release_leases().await?;
+    process.background_services().run_recovery.drain(WORKER_DRAIN_TIMEOUT).await;
+    let runs = process.background_services().run_recovery.release_leases().await?;
     background_tasks.shutdown().await;
     tracing::info!(runs, "worker stopped; released the leases of active runs");
     Ok(())
 }
 
 async fn shut_down(
-    shutdown: &ShutdownSignal,
+    shutdown: &ShutdownFlag,
     handle: &ServerHandle,
     server: tokio::task::JoinHandle<std::io::Result<()>>,
 ) -> Result<(), ServeError> {

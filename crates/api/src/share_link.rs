@@ -21,7 +21,7 @@ use fairway_domain::{
     release::lane::Lane,
     share_link::{
         DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, MAX_LABEL_CHARS, ShareLink, ShareTerms, ShareTermsRefusal, ShareToken,
-        TTL_HOURS, USE_LIMITS,
+        ALLOWED_TTL_HOURS, ALLOWED_MAX_USES,
     },
     text::is_name,
 };
@@ -87,11 +87,11 @@ impl ShareLinkView {
 pub(crate) struct NewShareLink {
     /// Lifetime of the link in hours.
     #[schema(minimum = 1, maximum = 720, default = 24)]
-    #[validate(range(min = *TTL_HOURS.start(), max = *TTL_HOURS.end()))]
+    #[validate(range(min = *ALLOWED_TTL_HOURS.start(), max = *ALLOWED_TTL_HOURS.end()))]
     ttl_hours: Option<u32>,
     /// Maximum number of runs that the server accepts with the link.
     #[schema(minimum = 1, maximum = 10_000, default = 1)]
-    #[validate(range(min = *USE_LIMITS.start(), max = *USE_LIMITS.end()))]
+    #[validate(range(min = *ALLOWED_MAX_USES.start(), max = *ALLOWED_MAX_USES.end()))]
     max_uses: Option<u32>,
     /// Label for managers of the link: one line of at most 200 characters.
     #[schema(min_length = 1, max_length = 200)]

@@ -16,7 +16,7 @@ use crate::{
         authentication::{Authenticator, CliClient, session_token},
         html_page::{self, escape},
         query,
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
     },
     openapi::ReadRefusals,
     response::ResourceResponse,
@@ -229,7 +229,7 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     if pending.is_test {
         return without_attempt(sign_in_test_page::respond_with_report(&request, &api, &person).await?);
     }
-    match api.services.sessions.start(provider, &person, request_id()).await {
+    match api.services.sessions.start(provider, &person, request_id_or_new()).await {
         Ok(token) => {
             // The earlier session ends only now, because a refused sign-in must change nothing.
             end_earlier_session(&request, &api).await?;
@@ -253,7 +253,7 @@ fn refusal_page(failure: Failure) -> HttpResponse {
 
 /// Describes the problem with the claim of the tenant, as a paragraph; empty for other refusals.
 fn tenant_claim_text(refusal: &IdentityRefusal) -> String {
-    let Some(claim) = refusal.tenant_claim().map(escape) else { return String::new() };
+    let Some(claim) = refusal.tenant_claim_name().map(escape) else { return String::new() };
     let problem = if matches!(refusal, IdentityRefusal::TenantMissing { .. }) {
         "the identity provider sent no text in it"
     } else {
@@ -272,7 +272,7 @@ fn oidc_of(api: &Api) -> Result<(&Authenticator, &dyn SignInProvider), ApiError>
 async fn end_earlier_session(request: &HttpRequest, api: &Api) -> Result<(), ApiError> {
     let Some(token) = session_token(request) else { return Ok(()) };
     if let Some(snapshot) = api.services.sessions.find_stored(&token).await? {
-        api.services.sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id()).await?;
+        api.services.sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id_or_new()).await?;
     }
     Ok(())
 }

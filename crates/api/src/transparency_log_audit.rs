@@ -9,7 +9,7 @@ use fairway_domain::{
     id::TenantId,
     transparency_log::{LogDefect, NoteRefusal, SignedNote, VerifierKey, VerifierKeyRefusal},
 };
-use fairway_operations::transparency_log::{AuditEvidence, AuditFinding, AuditedLog, LogAccessError};
+use fairway_operations::transparency_log::{LogAuditInputs, AuditFinding, AuditedLog, LogAccessError};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ pub struct AuditScope {
     /// The tenant whose log is audited; `None` for all tenants.
     pub tenant: Option<TenantId>,
     /// The checkpoint and the keys that the operator provides.
-    pub evidence: AuditEvidence,
+    pub evidence: LogAuditInputs,
 }
 
 /// Failure to audit logs with `fairway-server audit verify`.
@@ -71,7 +71,7 @@ impl AuditScope {
         let parse = |text: &String| VerifierKey::parse(text).map_err(LogAuditError::Key);
         let keys = keys.iter().map(parse).collect::<Result<_, _>>()?;
         let Some(path) = checkpoint else {
-            let evidence = AuditEvidence { checkpoint: None, keys };
+            let evidence = LogAuditInputs { checkpoint: None, keys };
             return Ok(Self { tenant: tenant.map(TenantId::from), evidence });
         };
         let note = fs::read(path).map_err(|source| LogAuditError::File { path: path.to_owned(), source })?;
@@ -81,7 +81,7 @@ impl AuditScope {
         if tenant.is_some_and(|tenant| tenant != checkpoint_tenant) {
             return Err(LogAuditError::OtherTenant);
         }
-        Ok(Self { tenant: Some(checkpoint_tenant.into()), evidence: AuditEvidence { checkpoint: Some(note), keys } })
+        Ok(Self { tenant: Some(checkpoint_tenant.into()), evidence: LogAuditInputs { checkpoint: Some(note), keys } })
     }
 }
 
@@ -108,10 +108,10 @@ impl TenantAudit {
 /// # Errors
 /// When the database cannot be found or started, or the tenants cannot be listed.
 pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<TenantAudit>, LogAuditError> {
-    let database = ResolvedDatabase::resolve_existing(settings).await?;
+    let database = ResolvedDatabase::join_or_start_existing(settings).await?;
     let audits = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
-        let auditor = &process.services().log_auditor;
+        let auditor = &process.background_services().log_auditor;
         let tenants = match scope.tenant {
             Some(tenant) => [tenant].into(),
             None => auditor.tenants().await?,

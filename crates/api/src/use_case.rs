@@ -24,7 +24,7 @@ use fairway_domain::{
     generator::MAX_DESCRIPTION,
     id::{ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     secret::contains_likely_credential,
-    text::{is_blank, is_prose},
+    text::{is_blank, is_blank_or_prose},
     use_case::{UseCase, UseCaseStatus, UseCaseSummary, gaps::Gap},
 };
 use fairway_operations::{
@@ -209,7 +209,7 @@ fn parse_status(text: &str) -> Result<UseCaseStatus, FieldProblem> {
 }
 
 pub(crate) fn description_rule(text: &str) -> RuleResult {
-    let is_valid = is_prose(text, MAX_DESCRIPTION) && !is_blank(text);
+    let is_valid = is_blank_or_prose(text, MAX_DESCRIPTION) && !is_blank(text);
     let rule = "a description has 1 to 4000 characters, and no invisible ones except line breaks and tabs";
     let invalid = (!is_valid).then(|| FieldProblem::new("description", "invalid_text", rule));
     value_rules::accept_unless(invalid.or_else(|| credential_problem("description", text)))

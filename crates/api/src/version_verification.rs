@@ -29,10 +29,10 @@ pub enum VerificationError {
 /// # Errors
 /// When the database or the artifact store is missing or unreachable.
 pub async fn verify_version_artifacts(settings: &Settings) -> Result<VerificationReport, VerificationError> {
-    let database = ResolvedDatabase::resolve_existing(settings).await?;
+    let database = ResolvedDatabase::join_or_start_existing(settings).await?;
     let report = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
-        Ok::<_, VerificationError>(process.services().artifacts.verify_version_artifacts().await?)
+        Ok::<_, VerificationError>(process.background_services().artifacts.verify_version_artifacts().await?)
     };
     let report = report.await;
     database.stop_managed_server().await?;

@@ -26,11 +26,11 @@ use fairway_domain::{
     slug::MAX_SLUG,
     tenant::MAX_DISPLAY_NAME_CHARS,
     workload::{
-        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, Status, Workload, WorkloadPatch, WorkloadRefusal,
+        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, WorkloadStatus, Workload, WorkloadPatch, WorkloadRefusal,
         interface::InterfaceConfig, text_refusals,
     },
 };
-use fairway_operations::workload::WorkloadDraft;
+use fairway_operations::workload::CreateWorkloadParams;
 use runtime_interface::{InterfaceDocument, InterfaceShape};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -204,8 +204,8 @@ fn parse_mode(text: &str) -> Result<IntendedUse, FieldProblem> {
     IntendedUse::parse(text).ok_or_else(|| FieldProblem::invalid("invocation_mode"))
 }
 
-fn parse_status(text: &str) -> Result<Status, FieldProblem> {
-    Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
+fn parse_status(text: &str) -> Result<WorkloadStatus, FieldProblem> {
+    WorkloadStatus::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
 }
 
 /// Creates a workload, which has no release yet.
@@ -231,7 +231,7 @@ pub(crate) async fn create_workload(
     let invocation_mode = fields.check(parse_mode(&new.invocation_mode));
     let workspace_id = fields.check(query.resolve_with_body(new.workspace_id));
     let draft = fields.finish(|| {
-        Some(WorkloadDraft {
+        Some(CreateWorkloadParams {
             slug: slug?,
             owner_ref: owner_ref?,
             invocation_mode: invocation_mode?,

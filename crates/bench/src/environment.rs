@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state_directories};
+use fairway_managed_postgres::{Binaries, ClusterLifetime, ManagedServer, Options, StartError, state_directories};
 
 use crate::baseline_service;
 use crate::cost_meter::connect;
@@ -77,7 +77,7 @@ impl Postgres {
                 .chain(&own)
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
-            durability: Durability::Default,
+            durability: ClusterLifetime::Default,
         };
         let server = match ManagedServer::start(options(&counting)) {
             Err(StartError::Ended(log)) if log.contains("pg_stat_statements") => ManagedServer::start(options(&[])),

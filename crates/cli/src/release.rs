@@ -339,9 +339,9 @@ fn change_state(server: &ServerClient, output: Output, command: &Command) -> Res
             print_change(move_to(&id, StateName::Draft)?, format!("fairway releases bind {id} VERSION --replace"))
         }
         Command::Retire(release) => output.record(&move_to(&release.find(server)?, StateName::Retired)?),
-        Command::Approve(verdict) => verdict.submit(server, output, review::Verdict::Approved),
-        Command::Reject(verdict) => verdict.submit(server, output, review::Verdict::Rejected),
-        Command::RequestChanges(verdict) => verdict.submit(server, output, review::Verdict::ChangesRequested),
+        Command::Approve(verdict) => verdict.submit(server, output, review::ReleaseVerdict::Approved),
+        Command::Reject(verdict) => verdict.submit(server, output, review::ReleaseVerdict::Rejected),
+        Command::RequestChanges(verdict) => verdict.submit(server, output, review::ReleaseVerdict::ChangesRequested),
         Command::Activate { release, lane, rollout, soak, auto_advance } => {
             let id = release.find(server)?;
             let plan = (!rollout.is_empty()).then(
@@ -423,7 +423,7 @@ fn submit(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure
 }
 
 impl ReviewArguments {
-    fn submit(&self, server: &ServerClient, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
+    fn submit(&self, server: &ServerClient, output: Output, outcome: review::ReleaseVerdict) -> Result<(), Failure> {
         let id = self.release.find(server)?;
         let submitted = write_commands::submit_review(server, &id, outcome, self.note.as_deref());
         output.record(&submitted.map_err(|failure| next_step::explain(server, &id, failure))?)?;

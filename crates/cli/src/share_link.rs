@@ -12,7 +12,7 @@ use crate::{
 use clap::{Subcommand, builder::PossibleValuesParser};
 use fairway_domain::{
     release::lane::Lane,
-    share_link::{DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, TTL_HOURS, USE_LIMITS},
+    share_link::{DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, ALLOWED_TTL_HOURS, ALLOWED_MAX_USES},
 };
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -37,11 +37,11 @@ pub(crate) enum Command {
         workload: String,
         /// The lifetime in hours
         #[arg(long, value_name = "HOURS", default_value_t = DEFAULT_TTL_HOURS,
-            value_parser = clap::value_parser!(u32).range(i64::from(*TTL_HOURS.start())..=i64::from(*TTL_HOURS.end())))]
+            value_parser = clap::value_parser!(u32).range(i64::from(*ALLOWED_TTL_HOURS.start())..=i64::from(*ALLOWED_TTL_HOURS.end())))]
         hours: u32,
         /// The maximum number of runs; without it, the link opens one run
         #[arg(long, value_name = "RUNS", default_value_t = DEFAULT_MAX_USES,
-            value_parser = clap::value_parser!(u32).range(i64::from(*USE_LIMITS.start())..=i64::from(*USE_LIMITS.end())))]
+            value_parser = clap::value_parser!(u32).range(i64::from(*ALLOWED_MAX_USES.start())..=i64::from(*ALLOWED_MAX_USES.end())))]
         max_uses: u32,
         /// A label for those who manage the link
         #[arg(long)]

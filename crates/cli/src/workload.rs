@@ -10,7 +10,7 @@ use crate::{
     untrusted_file::Source,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
-use fairway_domain::workload::{IntendedUse, Status};
+use fairway_domain::workload::{IntendedUse, WorkloadStatus};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway workloads list --output json")]
     List {
         /// Only workloads with this status
-        #[arg(long, value_parser = PossibleValuesParser::new(Status::ALL.map(Status::as_str)))]
+        #[arg(long, value_parser = PossibleValuesParser::new(WorkloadStatus::ALL.map(WorkloadStatus::as_str)))]
         status: Option<String>,
     },
     /// Show one workload
@@ -123,11 +123,11 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             output.change_result(&changed, &format!("fairway workloads show {}", edit.slug))
         }
         Command::Suspend { slug } => {
-            let changed = set_status(&server, slug, Status::Suspended)?;
+            let changed = set_status(&server, slug, WorkloadStatus::Suspended)?;
             output.change_result(&changed, &format!("fairway workloads resume {slug}"))
         }
         Command::Resume { slug } => {
-            let changed = set_status(&server, slug, Status::Registered)?;
+            let changed = set_status(&server, slug, WorkloadStatus::Registered)?;
             output.change_result(&changed, &format!("fairway run {slug} --env ENVIRONMENT"))
         }
     }
@@ -198,7 +198,7 @@ impl Edit {
     }
 }
 
-fn set_status(server: &ServerClient, slug: &str, status: Status) -> Result<Value, Failure> {
+fn set_status(server: &ServerClient, slug: &str, status: WorkloadStatus) -> Result<Value, Failure> {
     let workload = find_workload(server, slug)?;
     let path = ["workloads", required_string(&workload, "workload_id")?];
     server.update(&Method::PATCH, &path, &json!({ "status": status.as_str() }))

@@ -14,7 +14,7 @@ pub mod session;
 pub mod sign_in_provider;
 
 use crate::{
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{RequestId, RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},
@@ -157,7 +157,7 @@ impl RoleBinding {
     /// Builds the fact that this binding was created or revoked. `kind` says which.
     #[must_use]
     pub fn fact(&self, kind: FactKind, stamp: &Stamp) -> Fact {
-        let subject = Subject { kind: "role_binding", id: self.role_binding_id.uuid() };
+        let subject = FactSubject { kind: "role_binding", id: self.role_binding_id.uuid() };
         let workspace = match self.scope {
             GrantScope::Workspace(id) => Some(id),
             GrantScope::Platform | GrantScope::Tenant(_) | GrantScope::Namespace(_) | GrantScope::Workload(_) => None,
@@ -174,7 +174,7 @@ impl RoleBinding {
 
 /// The access of a caller as it is stored: grants, lanes, and the access revision at which they were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PrincipalAccess {
+pub struct CallerAccess {
     /// The tenant in which the caller has this access.
     pub tenant: TenantId,
     /// Whether any tenant ever had a role binding for the caller or one of its groups.
@@ -197,7 +197,7 @@ pub trait AccessStore: Send + Sync {
         tenant: Option<TenantId>,
         principals: &[ActorRef],
         name_scope: ActorNameScope,
-    ) -> Result<Option<PrincipalAccess>, StoreError>;
+    ) -> Result<Option<CallerAccess>, StoreError>;
     /// Reads the access revision of a tenant. While it is unchanged, every result of [`Self::load_principal`] for this
     /// tenant stays valid. Each change of a role or principal binding increments the revision of all affected tenants.
     async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError>;

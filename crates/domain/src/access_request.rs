@@ -3,7 +3,7 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     connection::{
         Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, ConnectionWithExpiryState, ConnectorKind,
         NewConnection, SecretBindings,
@@ -290,7 +290,7 @@ impl AccessRequest {
     }
 
     fn fact(&self, kind: FactKind, stamp: &Stamp, detail: serde_json::Value) -> Fact {
-        let subject = Subject { kind: "access_request", id: self.access_request_id.uuid() };
+        let subject = FactSubject { kind: "access_request", id: self.access_request_id.uuid() };
         Fact::new(kind, subject, Some(self.workspace_id), stamp, detail)
             .with_notification_categories([NotificationCategory::Approvals])
     }

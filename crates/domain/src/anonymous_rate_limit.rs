@@ -99,7 +99,7 @@ mod tests {
     use uuid::Uuid;
 
     fn client(text: &str) -> ClientAddress {
-        ClientAddress::address_or_v6_network(text.parse().unwrap())
+        ClientAddress::from_ip_truncating_v6(text.parse().unwrap())
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub mod reference;
 
 use crate::{
     access::{ActorRef, OwnerRef},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     note::Note,
     notification_category::NotificationCategory,
@@ -377,7 +377,7 @@ impl Asset {
         if !self.lifecycle.accepts_versions() {
             return Err(AssetRefusal::Archived);
         }
-        let subject = Subject { kind: "asset_version", id: id.uuid() };
+        let subject = FactSubject { kind: "asset_version", id: id.uuid() };
         let detail = json!({ "asset_id": self.asset_id, "checksum": content.canonical.checksum().as_str() });
         let is_policy = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
         let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail)
@@ -408,15 +408,15 @@ impl Asset {
 
     /// Whether the workspaces of this namespace see the asset without a grant.
     #[must_use]
-    pub fn is_visible_from(&self, namespace: Option<NamespaceId>) -> bool {
+    pub fn is_visible_without_grant(&self, namespace: Option<NamespaceId>) -> bool {
         match self.ownership_tier {
             OwnershipTier::PlatformBuiltin => true,
             OwnershipTier::Workspace => namespace == Some(self.namespace_id),
         }
     }
 
-    pub(crate) const fn subject(&self) -> Subject {
-        Subject { kind: "asset", id: self.0.asset_id.uuid() }
+    pub(crate) const fn subject(&self) -> FactSubject {
+        FactSubject { kind: "asset", id: self.0.asset_id.uuid() }
     }
 }
 

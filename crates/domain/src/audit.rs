@@ -31,7 +31,7 @@ pub struct Stamp {
 
 /// The resource that a fact concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Subject {
+pub struct FactSubject {
     /// The resource type, such as `release`.
     pub kind: &'static str,
     /// The identifier of the resource.
@@ -244,7 +244,7 @@ pub struct Fact {
     /// The event that the fact records.
     pub kind: FactKind,
     /// The resource that the event affected.
-    pub subject: Subject,
+    pub subject: FactSubject,
     /// The workspace of the resource, if it belongs to one.
     pub workspace_id: Option<WorkspaceId>,
     /// The actor to whom the event is attributed.
@@ -264,7 +264,7 @@ impl Fact {
     #[must_use]
     pub fn new(
         kind: FactKind,
-        subject: Subject,
+        subject: FactSubject,
         workspace_id: Option<WorkspaceId>,
         stamp: &Stamp,
         detail: Value,
@@ -453,7 +453,7 @@ mod tests {
                 actor: ActorRef::parse("user:ada").unwrap(),
                 request_id: Uuid::from_u128(2).into(),
             };
-            let subject = Subject { kind: "release", id: Uuid::from_u128(3) };
+            let subject = FactSubject { kind: "release", id: Uuid::from_u128(3) };
             let fact = Fact::new(FactKind::ReleaseCreated, subject, workspace, &stamp, detail);
             let stored = fact.canonical_bytes(Uuid::from_u128(4).into());
             let parsed: Value = serde_json::from_slice(&stored).unwrap();

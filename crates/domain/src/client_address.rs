@@ -14,7 +14,7 @@ impl ClientAddress {
     /// The client that uses an address. It is identified by the address itself for IPv4 (also IPv4-mapped IPv6), and by
     /// its network for IPv6.
     #[must_use]
-    pub fn address_or_v6_network(address: IpAddr) -> Self {
+    pub fn from_ip_truncating_v6(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) => {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     fn client(text: &str) -> ClientAddress {
-        ClientAddress::address_or_v6_network(text.parse().unwrap())
+        ClientAddress::from_ip_truncating_v6(text.parse().unwrap())
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub mod probe;
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{ConnectionCheckId, ConnectionId, WorkspaceId},
     notification_category::NotificationCategory,
     secret::{SecretRef, contains_likely_credential},
@@ -412,7 +412,7 @@ impl Connection {
     }
 
     fn fact(&self, kind: FactKind, stamp: &Stamp, detail: serde_json::Value) -> Fact {
-        let subject = Subject { kind: "connection", id: self.connection_id.uuid() };
+        let subject = FactSubject { kind: "connection", id: self.connection_id.uuid() };
         Fact::new(kind, subject, Some(self.workspace_id), stamp, detail)
     }
 }

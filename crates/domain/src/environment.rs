@@ -2,7 +2,7 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::WorkspaceId,
     notification_category::NotificationCategory,
     release::review::{ApprovalRule, SelfApproval},
@@ -101,7 +101,7 @@ impl Environment {
         if !(1..=MAX_APPROVALS).contains(&settings.min_approvals) {
             return Err(EnvironmentRefusal);
         }
-        let subject = Subject { kind: "workspace", id: workspace_id.uuid() };
+        let subject = FactSubject { kind: "workspace", id: workspace_id.uuid() };
         let detail = json!({
             "environment": environment.as_str(),
             "min_approvals": settings.min_approvals,

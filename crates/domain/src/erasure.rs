@@ -7,7 +7,7 @@
 
 use crate::{
     access::{ActorKind, ActorRef},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::ErasureId,
     idempotency::KeyedOutcome,
     notification_category::NotificationCategory,
@@ -105,7 +105,7 @@ aggregate!(SubjectErasure, ErasureRecord);
 pub enum ErasureRefusal {
     /// The subject is not a user, a service or a share link.
     #[error("must be a `user:`, `service:` or `share_link:` reference")]
-    Subject,
+    FactSubject,
     /// The requester of an erasure tried to approve it.
     #[error("an erasure is approved by another person than the one who requested it")]
     SelfApproval,
@@ -130,7 +130,7 @@ impl SubjectErasure {
 
     /// Whether an actor can be the subject of an erasure: a user, a service or the holder of a share link.
     #[must_use]
-    pub const fn is_subject(actor: &ActorRef) -> bool {
+    pub const fn can_be_subject(actor: &ActorRef) -> bool {
         match actor.kind() {
             ActorKind::User | ActorKind::Service | ActorKind::ShareLink => true,
             ActorKind::Group | ActorKind::System | ActorKind::Anonymous => false,
@@ -142,8 +142,8 @@ impl SubjectErasure {
     /// # Errors
     /// When the subject is `anonymous`, a group or a component, whose texts belong to no single person.
     pub fn request(erasure_id: ErasureId, subject: ActorRef, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
-        if !Self::is_subject(&subject) {
-            return Err(ErasureRefusal::Subject);
+        if !Self::can_be_subject(&subject) {
+            return Err(ErasureRefusal::FactSubject);
         }
         let next = Self(ErasureRecord {
             erasure_id,
@@ -247,13 +247,13 @@ impl SubjectErasure {
     }
 
     fn fact(&self, kind: FactKind, stamp: &Stamp, detail: Value) -> Fact {
-        Fact::new(kind, Subject { kind: "erasure", id: self.erasure_id.uuid() }, None, stamp, detail)
+        Fact::new(kind, FactSubject { kind: "erasure", id: self.erasure_id.uuid() }, None, stamp, detail)
     }
 }
 
 /// The erasure that removed the texts of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RunErasure {
+pub struct CoveringErasure {
     /// The erasure that covers the run.
     pub erasure_id: ErasureId,
     /// When the texts were erased.
@@ -262,7 +262,7 @@ pub struct RunErasure {
 
 /// The state of an erasure after one of its batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BatchOutcome {
+pub enum ErasureBatchOutcome {
     /// More texts remain, so another batch must follow.
     More,
     /// The erasure must wait. Either a run of the subject is active, or an operation that began before the approval may
@@ -274,7 +274,7 @@ pub enum BatchOutcome {
     Taken,
 }
 
-impl BatchOutcome {
+impl ErasureBatchOutcome {
     /// Every outcome, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::More, Self::Waiting, Self::Done, Self::Taken];
 
@@ -329,7 +329,7 @@ pub trait ErasureStore: Send + Sync {
     /// Erasures that wait for a run come last.
     async fn list_approved(&self) -> Result<Vec<(TenantScope, ErasureId)>, StoreError>;
     /// Erases the next batch of texts. The same transaction stores the progress of the erasure.
-    async fn erase_batch(&self, scope: TenantScope, id: ErasureId) -> Result<BatchOutcome, StoreError>;
+    async fn erase_batch(&self, scope: TenantScope, id: ErasureId) -> Result<ErasureBatchOutcome, StoreError>;
 }
 
 #[cfg(test)]
@@ -357,7 +357,7 @@ mod tests {
             assert!(request_erasure(subject).is_ok(), "{subject}");
         }
         for subject in ["anonymous", "group:staff", "system:sequencer"] {
-            assert_eq!(request_erasure(subject).unwrap_err(), ErasureRefusal::Subject, "{subject}");
+            assert_eq!(request_erasure(subject).unwrap_err(), ErasureRefusal::FactSubject, "{subject}");
         }
     }
 

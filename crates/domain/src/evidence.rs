@@ -7,11 +7,11 @@ pub mod run_records;
 
 use crate::{
     asset::artifact_store::ArtifactPath,
-    erasure::RunErasure,
+    erasure::CoveringErasure,
     execution::{Execution, Payload},
     id::{ApprovalId, ArtifactId, AssetId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
-    policy::{FailedRule, Outcome, PolicyDecision},
-    release::{Release, frozen_reference::FrozenReference, review::Verdict},
+    policy::{FailedRule, DecisionOutcome, PolicyDecision},
+    release::{Release, frozen_reference::FrozenReference, review::ReleaseVerdict},
     time::Timestamp,
     workload::Workload,
 };
@@ -28,11 +28,11 @@ pub struct GovernanceChain {
     /// The workload of the release.
     pub workload: ChainWorkload,
     /// The versions that the release binds, each with its role.
-    pub bindings: Vec<ChainBinding>,
+    pub bindings: Vec<ChainVersion>,
     /// The versions that bound contents reference. Each version occurs once, with its asset kind as role. Chains of
     /// older versions of Fairway contain no references.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub references: Vec<ChainBinding>,
+    pub references: Vec<ChainVersion>,
     /// The approvals of the release.
     pub approvals: Vec<ChainApproval>,
 }
@@ -61,7 +61,7 @@ pub struct ChainWorkload {
 
 /// One bound or referenced version in a governance chain.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ChainBinding {
+pub struct ChainVersion {
     /// The role of a binding, or the asset kind of a referenced version.
     pub role: String,
     /// The bound or referenced version.
@@ -114,7 +114,7 @@ impl GovernanceChain {
             bindings: release
                 .bindings
                 .iter()
-                .map(|binding| ChainBinding {
+                .map(|binding| ChainVersion {
                     role: binding.role.as_str().to_owned(),
                     asset_version_id: binding.asset_version_id,
                     asset_slug: binding.asset_slug.to_string(),
@@ -124,7 +124,7 @@ impl GovernanceChain {
                 .references
                 .iter()
                 .filter(is_new)
-                .map(|reference| ChainBinding {
+                .map(|reference| ChainVersion {
                     role: reference.kind.as_str().to_owned(),
                     asset_version_id: reference.asset_version_id,
                     asset_slug: reference.slug.to_string(),
@@ -133,7 +133,7 @@ impl GovernanceChain {
             approvals: release
                 .approvals
                 .iter()
-                .filter(|approval| approval.verdict == Verdict::Approved && approval.subject_digest == digest)
+                .filter(|approval| approval.verdict == ReleaseVerdict::Approved && approval.subject_digest == digest)
                 .map(|approval| ChainApproval {
                     approval_id: approval.approval_id,
                     approved_by: approval.by.to_string(),
@@ -158,7 +158,7 @@ pub struct RecordedDecision {
     /// The identifier of the decision.
     pub decision_id: DecisionId,
     /// Whether the policy allowed or denied the run, or allowed it with obligations.
-    pub outcome: Outcome,
+    pub outcome: DecisionOutcome,
     /// The reason code of the deciding rule.
     pub reason_code: String,
     /// The names of the obligations that the decision imposes.
@@ -233,7 +233,7 @@ pub struct StoredEvidenceArtifact {
 
 /// All stored evidence of one run, as one reader may see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EvidenceRecord {
+pub struct RunEvidence {
     /// The stored run to which the evidence belongs.
     pub execution: Execution,
     /// The governance chain under which the run was executed.
@@ -243,13 +243,13 @@ pub struct EvidenceRecord {
     /// The salted BLAKE3 digest of the run's answer; `None` without an answer.
     pub output_digest: Option<[u8; 32]>,
     /// The erasure that removed the texts of the run, if any.
-    pub erasure: Option<RunErasure>,
+    pub erasure: Option<CoveringErasure>,
     /// Every policy decision of the run, oldest first.
     pub decisions: Vec<RecordedDecision>,
     /// The names of the fulfilled obligations, each with the time of its fulfilment.
     pub fulfilled: Vec<(String, Timestamp)>,
     /// The evidence artifacts of the run, oldest first.
-    pub artifacts: Vec<ArtifactRow>,
+    pub artifacts: Vec<EvidenceArtifactRow>,
     /// The knowledge base queries of the run, oldest first. Each is one of the evidence artifacts.
     pub retrievals: Vec<RetrievalRow>,
     /// Whether an approval of the release has a note.
@@ -263,7 +263,7 @@ pub struct EvidenceRecord {
 
 /// An evidence artifact in a list, without its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ArtifactRow {
+pub struct EvidenceArtifactRow {
     /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
     /// The kind of the artifact, such as `provider_call`.
@@ -289,7 +289,7 @@ pub struct RetrievalRow {
     pub at: Timestamp,
 }
 
-impl EvidenceRecord {
+impl RunEvidence {
     /// The strictest policy decision of the run. Among equally strict decisions, the latest one counts, because it was
     /// made with the most complete input.
     #[must_use]
@@ -334,9 +334,9 @@ pub struct ImposedObligation {
 
 /// An evidence artifact with its body and payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ArtifactWithContent {
+pub struct EvidenceArtifactWithContent {
     /// The artifact without its content.
-    pub artifact: ArtifactRow,
+    pub artifact: EvidenceArtifactRow,
     /// The body of the artifact: codes, counts and digests.
     pub body: Map<String, Value>,
     /// The payload; `None` if it was erased, never existed or is hidden from this reader.

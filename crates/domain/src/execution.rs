@@ -19,7 +19,7 @@ pub mod usage;
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest, lineage::LineageItem},
     id::{ExecutionId, ReleaseId, ShareLinkId, WorkloadId, WorkspaceId},
     memory::Writeback,
@@ -162,7 +162,7 @@ impl RunError {
 
     /// The error code, if the caller can avoid the error with a different request; otherwise `None`.
     #[must_use]
-    pub fn caller_error_code(&self) -> Option<&'static str> {
+    pub fn caller_fixable_code(&self) -> Option<&'static str> {
         const CODES: [&str; 8] = [
             "prompt_argument_missing",
             "prompt_argument_type",
@@ -199,7 +199,7 @@ impl Payload {
 
 /// The text form of a digest in facts and evidence: `blake3:` and 64 hexadecimal digits.
 #[must_use]
-pub fn digest_text(digest: &[u8; 32]) -> String {
+pub fn format_digest(digest: &[u8; 32]) -> String {
     format!("blake3:{}", blake3::Hash::from_bytes(*digest).to_hex())
 }
 
@@ -231,14 +231,14 @@ pub struct Acceptance {
     /// The time at which the run was accepted.
     pub started_at: Timestamp,
     /// The lease, the queue slot, or the denial that ends the run at once.
-    pub admission: Admission,
+    pub admission: AdmissionDecision,
     /// A share link, result token or trusted service that gives access in addition to the submitter's own rights.
-    pub delegated_access: DelegatedAccess,
+    pub delegated_access: AdditionalAccess,
 }
 
 /// Access to a run by other means than the submitter's own rights: a share link, a result token or a trusted service.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct DelegatedAccess {
+pub struct AdditionalAccess {
     /// The share link that admits the run. The accept commit counts one use of the link.
     pub share_link: Option<ShareLinkId>,
     /// The hash of the token with which an anonymous submitter reads the run.
@@ -272,7 +272,7 @@ impl Acceptance {
 
 /// How the accept commit admits or denies a run.
 #[derive(Clone, Debug)]
-pub enum Admission {
+pub enum AdmissionDecision {
     /// The accepting process executes the run at once, under a lease.
     Run {
         /// The fencing token of the lease: only a process with this token may end the run.
@@ -393,7 +393,7 @@ impl RunRef<'_> {
         output: Option<&Payload>,
         stamp: &Stamp,
     ) -> Fact {
-        let output_digest = output.map(|output| digest_text(&output.digest()));
+        let output_digest = output.map(|output| format_digest(&output.digest()));
         let detail = json!({
             "outcome": outcome.as_str(),
             "error_code": error_code,
@@ -423,9 +423,9 @@ impl RunRef<'_> {
             detail.insert("workload_id".to_owned(), json!(self.workload_id));
             detail.insert("release_id".to_owned(), json!(self.release_id));
             detail.insert("environment".to_owned(), json!(self.environment.as_str()));
-            detail.insert("input_digest".to_owned(), json!(digest_text(&self.input_digest)));
+            detail.insert("input_digest".to_owned(), json!(format_digest(&self.input_digest)));
         }
-        let subject = Subject { kind: "execution", id: self.execution_id.uuid() };
+        let subject = FactSubject { kind: "execution", id: self.execution_id.uuid() };
         Fact::new(kind, subject, Some(self.workspace_id), stamp, detail)
     }
 }

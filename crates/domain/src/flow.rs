@@ -13,7 +13,7 @@ mod yaml;
 
 use crate::asset::kind::AssetKind;
 use problems::LocatedProblem;
-use reference::{Reference, Template, TextTemplate};
+use reference::{ValueReference, Template, TextTemplate};
 use serde_json::{Map, Value, json};
 use std::{
     borrow::Cow,
@@ -60,7 +60,7 @@ pub struct Step {
     /// The identifier of the next step after a failure; `None` ends the run.
     pub on_failure: Option<String>,
     /// How later steps see the output; `None` leaves it as it is.
-    pub output: Option<StepOutput>,
+    pub output: Option<StepOutputMapping>,
 }
 
 /// The next step after success, with the content key that names it.
@@ -198,7 +198,7 @@ impl Action {
 
 /// How later steps refer to the output of a step.
 #[derive(Clone, PartialEq, Debug)]
-pub enum StepOutput {
+pub enum StepOutputMapping {
     /// The output has this name: `{{steps.<id>.output}}` and `{{steps.<id>.output.<name>}}` both resolve to the whole
     /// output.
     Named(String),
@@ -288,8 +288,8 @@ impl Flow {
     /// answer the run returns.
     #[must_use]
     pub fn implicit() -> Self {
-        let bound = |role| TextTemplate::from_reference(Reference::Release { role });
-        let answer = Reference::Step { step: "answer".to_owned(), fields: Vec::new() };
+        let bound = |role| TextTemplate::from_reference(ValueReference::Release { role });
+        let answer = ValueReference::Step { step: "answer".to_owned(), fields: Vec::new() };
         let call = Step {
             id: "answer".to_owned(),
             kind: StepKind::LlmCall { model_policy: Some(bound(AssetKind::ModelPolicy)) },
@@ -386,10 +386,10 @@ impl Flow {
 
     /// The roles of bound assets to which the flow refers.
     #[must_use]
-    pub fn release_roles(&self) -> BTreeSet<AssetKind> {
-        let role = |reference: &Reference| match reference {
-            Reference::Release { role } => Some(*role),
-            Reference::Trigger { .. } | Reference::Step { .. } => None,
+    pub fn referenced_release_roles(&self) -> BTreeSet<AssetKind> {
+        let role = |reference: &ValueReference| match reference {
+            ValueReference::Release { role } => Some(*role),
+            ValueReference::Trigger { .. } | ValueReference::Step { .. } => None,
         };
         self.steps.iter().flat_map(Step::references).filter_map(|(_, _, reference)| role(reference)).collect()
     }
@@ -427,7 +427,7 @@ impl Flow {
 
 impl Step {
     /// Every reference of the step, with its content key. A reference in the inputs also has the name of the input.
-    fn references(&self) -> Vec<(&'static str, Option<&str>, &Reference)> {
+    fn references(&self) -> Vec<(&'static str, Option<&str>, &ValueReference)> {
         let mut found = Vec::new();
         for (name, input) in &self.inputs {
             found.extend(input.references().into_iter().map(|reference| ("inputs", Some(name.as_str()), reference)));
@@ -436,7 +436,7 @@ impl Step {
             found.extend(text.references().map(|reference| ("model_policy", None, reference)));
         }
         let output = match (&self.kind, &self.output) {
-            (StepKind::Return { output }, _) | (_, Some(StepOutput::Mapped(output))) => Some(output),
+            (StepKind::Return { output }, _) | (_, Some(StepOutputMapping::Mapped(output))) => Some(output),
             _ => None,
         };
         if let Some(output) = output {
@@ -478,8 +478,8 @@ impl Step {
         put("on_failure", self.on_failure.as_ref().map(|step| json!(step)));
         match &self.output {
             None => {}
-            Some(StepOutput::Named(name)) => put("output", Some(json!(name))),
-            Some(StepOutput::Mapped(template)) => put("output", Some(template.source())),
+            Some(StepOutputMapping::Named(name)) => put("output", Some(json!(name))),
+            Some(StepOutputMapping::Mapped(template)) => put("output", Some(template.source())),
         }
         Value::Object(content)
     }

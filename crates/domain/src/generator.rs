@@ -3,7 +3,7 @@
 //! No other resource may have a slug of the generator. Its answers are untrusted, and are validated like submitted
 //! content.
 
-use crate::{asset::kind::AssetKind, json, text::is_prose};
+use crate::{asset::kind::AssetKind, json, text::is_blank_or_prose};
 use serde_json::{Value, json};
 
 /// The slug of the generator's workload, and the prefix of its assets' slugs. All slugs with this prefix are
@@ -12,7 +12,7 @@ pub const SLUG: &str = "fairway-generator";
 /// The environment in which the generator's release serves.
 pub const ENVIRONMENT: &str = "production";
 /// The label of the first version of each generator asset.
-pub const VERSION_LABEL: &str = "v1";
+pub const FIRST_VERSION_LABEL: &str = "v1";
 /// The maximum length of a description of what to draft, in characters.
 pub const MAX_DESCRIPTION: usize = 4_000;
 /// The minimum number of words in a description of what to draft.
@@ -24,7 +24,7 @@ pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 /// policy of their own.
 pub const MODEL_POLICY_SLUG: &str = "fairway-generator-model";
 /// The first line of a message that requests a bundle plan.
-pub const BUNDLE_TASK: &str = "Task: use_case_bundle";
+pub const BUNDLE_PLAN_TASK_LINE: &str = "Task: use_case_bundle";
 /// The label of the model policies in a message that requests a bundle plan.
 pub const MODEL_POLICIES_LABEL: &str = "Model policies:";
 /// The label of the connections in a message that requests a bundle plan.
@@ -34,7 +34,7 @@ pub const CURRENT_PLAN_LABEL: &str = "Current plan, whose parts stay exactly as 
 /// The line that precedes the description in a message that requests a bundle plan.
 pub const DESCRIPTION_LABEL: &str = "Description:";
 /// The line that precedes the notes in a message that requests a refinement.
-pub const NOTES_LABEL: &str = "Notes:";
+pub const REFINEMENT_NOTES_LABEL: &str = "Notes:";
 
 /// The system prompt of the generator. The local provider parses the line `Draft:`; a model reads it as a part of the
 /// prompt.
@@ -66,7 +66,7 @@ If the description is not enough, answer instead with `needs_clarification` set 
 /// The message that requests a bundle plan, with the names that the caller may see. A request to refine a plan also
 /// contains the notes, and the current plan if the caller may see it.
 #[must_use]
-pub fn bundle_message(
+pub fn bundle_plan_message(
     description: &str,
     notes: &[String],
     current: Option<&Value>,
@@ -74,7 +74,7 @@ pub fn bundle_message(
     connections: &[String],
 ) -> String {
     let mut message = format!(
-        "{BUNDLE_TASK}\n{MODEL_POLICIES_LABEL} {}\n{CONNECTIONS_LABEL} {}",
+        "{BUNDLE_PLAN_TASK_LINE}\n{MODEL_POLICIES_LABEL} {}\n{CONNECTIONS_LABEL} {}",
         model_policies.join(", "),
         connections.join(", "),
     );
@@ -84,7 +84,7 @@ pub fn bundle_message(
     }
     message.push_str(&format!("\n{DESCRIPTION_LABEL}\n{description}"));
     if !notes.is_empty() {
-        message.push_str(&format!("\n{NOTES_LABEL}\n{}", notes.join("\n")));
+        message.push_str(&format!("\n{REFINEMENT_NOTES_LABEL}\n{}", notes.join("\n")));
     }
     message
 }
@@ -121,7 +121,7 @@ impl Description {
     /// # Errors
     /// When the text is too long, too short, or contains invisible characters.
     pub fn parse(text: &str) -> Result<Self, DescriptionRefusal> {
-        if !is_prose(text, MAX_DESCRIPTION) {
+        if !is_blank_or_prose(text, MAX_DESCRIPTION) {
             return Err(DescriptionRefusal::Text);
         }
         let word_count = text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
@@ -162,7 +162,7 @@ pub fn is_reserved_slug(slug: &str) -> bool {
 /// Parses an answer that consists of one JSON object, optionally inside a Markdown code fence. The object is
 /// parsed as strictly as a request body; `None` for any other answer.
 #[must_use]
-pub fn parse_answer(answer: &str) -> Option<Value> {
+pub fn parse_json_answer(answer: &str) -> Option<Value> {
     if answer.len() > MAX_ANSWER_BYTES {
         return None;
     }
@@ -206,11 +206,11 @@ mod tests {
         for text in
             [r#"{"system_prompt":"x"}"#, "```json\n{\"system_prompt\":\"x\"}\n```", " ```{\"system_prompt\":\"x\"}``` "]
         {
-            assert_eq!(parse_answer(text), Some(object.clone()), "{text}");
+            assert_eq!(parse_json_answer(text), Some(object.clone()), "{text}");
         }
         let long = format!(r#"{{"system_prompt":"{}"}}"#, "x".repeat(MAX_ANSWER_BYTES));
         for text in ["", "[]", "Sure: {\"system_prompt\":\"x\"}", r#"{"a":1} {"b":2}"#, &long, &"{\"a\":".repeat(500)] {
-            assert_eq!(parse_answer(text), None);
+            assert_eq!(parse_json_answer(text), None);
         }
     }
 }

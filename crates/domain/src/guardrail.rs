@@ -21,7 +21,7 @@ pub use evaluation::{GuardrailCheck, GuardrailFinding, GuardrailOutcome, Guardra
 
 /// The maximum number of bytes that all guardrails of a run inspect in total. It is sixteen times the value budget of a
 /// run. A detector that would exceed this limit fails, and its `on_error` setting applies.
-pub const MAX_INSPECTED_BYTES: usize = 64 << 20;
+pub const MAX_BYTES_INSPECTED_PER_RUN: usize = 64 << 20;
 
 /// The stage of a run at which a guardrail inspects a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -56,7 +56,7 @@ impl Stage {
 /// The action on a finding, in the order from the mildest to the strictest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum GuardrailAction {
     /// Records the finding, and continues.
     Flag,
     /// Replaces the match by a mask.
@@ -67,7 +67,7 @@ pub enum Action {
     Block,
 }
 
-impl Action {
+impl GuardrailAction {
     /// The wire form in content and evidence, such as `flag`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -124,13 +124,13 @@ struct Guardrail {
     stage: Stage,
     enforcement: Enforcement,
     detector: Detector,
-    action: Action,
+    action: GuardrailAction,
     on_error: OnError,
     reason_code: Option<String>,
 }
 
 impl Guardrail {
-    fn can_trigger(&self, action: Action) -> bool {
+    fn can_trigger(&self, action: GuardrailAction) -> bool {
         self.enforcement == Enforcement::Enforced && (self.action == action || self.detector.can_trigger(action))
     }
 }
@@ -145,9 +145,9 @@ struct GuardrailContent {
     schema: Option<Value>,
     stage: Stage,
     mode: Option<Mode>,
-    action: Action,
+    action: GuardrailAction,
     #[serde(default)]
-    entities: BTreeMap<String, Action>,
+    entities: BTreeMap<String, GuardrailAction>,
     #[serde(default)]
     on_error: OnError,
     default_on: Option<bool>,
@@ -197,13 +197,13 @@ impl Guardrails {
             Stage::Output => {
                 let blocks_on_error =
                     guardrail.enforcement == Enforcement::Enforced && guardrail.on_error == OnError::FailClosed;
-                blocks_on_error || guardrail.can_trigger(Action::Block) || guardrail.can_trigger(Action::Mask)
+                blocks_on_error || guardrail.can_trigger(GuardrailAction::Block) || guardrail.can_trigger(GuardrailAction::Mask)
             }
             Stage::Input | Stage::Retrieval | Stage::ToolIn | Stage::ToolOut => false,
         };
         self.guardrails
             .iter()
-            .any(|guardrail| guardrail.can_trigger(Action::RequireApproval) || may_change_output(guardrail))
+            .any(|guardrail| guardrail.can_trigger(GuardrailAction::RequireApproval) || may_change_output(guardrail))
     }
 
     /// Estimated memory of the compiled patterns and schemas, in bytes. It far exceeds the length of their source
@@ -229,7 +229,7 @@ pub fn unsupported_parts(content: &Value) -> Result<Vec<String>, MalformedGuardr
         let pointer = |field: &str| format!("/guardrails/{index}/{field}");
         match config.build_detector() {
             Detector::Unavailable { field } => pointers.push(pointer(field)),
-            Detector::JsonSchema(_) if config.action == Action::Mask => pointers.push(pointer("action")),
+            Detector::JsonSchema(_) if config.action == GuardrailAction::Mask => pointers.push(pointer("action")),
             Detector::Pii(_) => {
                 let unknown = config.entities.keys().filter(|name| detector::class_of_entity(name).is_none());
                 pointers.extend(unknown.map(|name| pointer(&format!("entities/{name}"))));
@@ -286,7 +286,7 @@ fn build_guardrail(asset: &Arc<str>, config: GuardrailContent) -> Option<Guardra
     let detector = config.build_detector();
     // A value that violates a schema cannot be masked, so the guardrail blocks it instead.
     let action = match (&detector, config.action) {
-        (Detector::JsonSchema(_), Action::Mask) => Action::Block,
+        (Detector::JsonSchema(_), GuardrailAction::Mask) => GuardrailAction::Block,
         (_, action) => action,
     };
     Some(Guardrail {

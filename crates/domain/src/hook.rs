@@ -220,7 +220,7 @@ impl Hook {
         &self,
         decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision,
     ) -> HookConditionResult {
-        use crate::policy::{NO_MATCHING_RULE, Outcome};
+        use crate::policy::{NO_MATCHING_RULE, DecisionOutcome};
         let condition = match &self.condition {
             Condition::Always => return HookConditionResult::Yes,
             Condition::Unreadable => return HookConditionResult::Unknown,
@@ -228,9 +228,9 @@ impl Hook {
         };
         let decision = decide(condition);
         match decision.outcome {
-            Outcome::Allow | Outcome::AllowWithObligations => HookConditionResult::Yes,
-            Outcome::Deny if decision.reason_code == NO_MATCHING_RULE => HookConditionResult::No,
-            Outcome::Deny => HookConditionResult::Unknown,
+            DecisionOutcome::Allow | DecisionOutcome::AllowWithObligations => HookConditionResult::Yes,
+            DecisionOutcome::Deny if decision.reason_code == NO_MATCHING_RULE => HookConditionResult::No,
+            DecisionOutcome::Deny => HookConditionResult::Unknown,
         }
     }
 
@@ -246,10 +246,10 @@ impl Hook {
     pub fn compiled_bytes(&self) -> usize {
         let condition = match &self.condition {
             Condition::Always | Condition::Unreadable => 0,
-            Condition::If(condition) => condition.pattern_bytes(),
+            Condition::If(condition) => condition.compiled_pattern_bytes(),
         };
         let handler = match &self.handler {
-            HookHandler::Policy(policy) => policy.pattern_bytes(),
+            HookHandler::Policy(policy) => policy.compiled_pattern_bytes(),
             HookHandler::Http(_) | HookHandler::Unavailable => 0,
         };
         let matcher = match &self.matcher {
@@ -285,7 +285,7 @@ impl Hooks {
 
     /// The first hook at or after index `from` that matches the event and the subject, with its index.
     #[must_use]
-    pub fn next(&self, event: Event, subject: &str, from: usize) -> Option<(usize, &Hook)> {
+    pub fn next_matching(&self, event: Event, subject: &str, from: usize) -> Option<(usize, &Hook)> {
         let is_match = |(_, hook): &(usize, &Hook)| hook.event == event && hook.matches(subject);
         self.0.iter().enumerate().skip(from).find(is_match)
     }

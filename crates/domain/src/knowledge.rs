@@ -43,7 +43,7 @@ impl IndexRevision {
     /// The prefix of a knowledge base's terms in the shared full-text index: eight hexadecimal digits. If two knowledge
     /// bases have the same prefix, searches take longer, but find the same chunks.
     #[must_use]
-    pub fn term_prefix(tenant: TenantId, asset: AssetId) -> String {
+    pub fn index_term_prefix(tenant: TenantId, asset: AssetId) -> String {
         let mut identifiers = tenant.uuid().as_bytes().to_vec();
         identifiers.extend_from_slice(asset.uuid().as_bytes());
         blake3::hash(&identifiers).to_hex().chars().take(8).collect()

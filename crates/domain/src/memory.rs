@@ -9,7 +9,7 @@ mod tests;
 
 use crate::{
     access::{ActorKind, ActorRef},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     execution::Payload,
     id::{AssetId, ExecutionId, WorkloadId},
     time::Timestamp,
@@ -27,23 +27,23 @@ pub const MAX_TURN_BYTES: usize = 32 << 10;
 pub const MAX_REPLAY_BYTES: usize = 64 << 10;
 /// The upper bound of the stored turns of a session, or of a user if the memory has user scope. Assets can only set a
 /// lower number.
-pub const MAX_TURNS: u32 = 200;
+pub const MAX_STORED_TURNS: u32 = 200;
 /// The default of the maximum number of stored turns.
-pub const DEFAULT_MAX_TURNS: u32 = 50;
+pub const DEFAULT_MAX_STORED_TURNS: u32 = 50;
 /// The default retention of a turn, in days. It equals the retention of the responses of runs.
 pub const DEFAULT_RETENTION_DAYS: u32 = 30;
 
 /// The identifier that a client chooses for a conversation: 1 to 128 letters, digits and `._:@+=~-`. It starts
 /// with a letter, a digit, `_` or `-`, so that it is always a safe path segment.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SessionId(String);
+pub struct ConversationSessionId(String);
 
 /// The text does not have the form of a session identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a session id has 1 to 128 letters, digits and `._:@+=~-`, and starts with a letter, a digit, `_` or `-`")]
-pub struct MalformedSession;
+pub struct MalformedConversationSessionId;
 
-impl SessionId {
+impl ConversationSessionId {
     /// The regular expression of valid session identifiers.
     pub const PATTERN: &str = r"^[A-Za-z0-9_-][A-Za-z0-9._:@+=~-]{0,127}$";
 
@@ -51,13 +51,13 @@ impl SessionId {
     ///
     /// # Errors
     /// Returns an error when the text does not match the pattern.
-    pub fn parse(text: &str) -> Result<Self, MalformedSession> {
+    pub fn parse(text: &str) -> Result<Self, MalformedConversationSessionId> {
         let may_start = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         let may_continue = |byte: u8| may_start(byte) || matches!(byte, b'.' | b':' | b'@' | b'+' | b'=' | b'~');
         let is_valid = text.len() <= MAX_SESSION_CHARS
             && text.bytes().next().is_some_and(may_start)
             && text.bytes().all(may_continue);
-        is_valid.then(|| Self(text.to_owned())).ok_or(MalformedSession)
+        is_valid.then(|| Self(text.to_owned())).ok_or(MalformedConversationSessionId)
     }
 
     /// The session identifier as a text.
@@ -67,7 +67,7 @@ impl SessionId {
     }
 }
 
-impl fmt::Display for SessionId {
+impl fmt::Display for ConversationSessionId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
@@ -81,14 +81,14 @@ pub struct ConversationKey {
     /// The actor to which the conversation belongs.
     pub owner: ActorRef,
     /// The identifier that the client chose for the conversation.
-    pub session: SessionId,
+    pub session: ConversationSessionId,
 }
 
 impl ConversationKey {
     /// The key of a caller's conversation. Returns `None` for anonymous callers and holders of share links. They are
     /// not distinguishable persons, so a guessed session identifier would expose the turns of another person.
     #[must_use]
-    pub fn for_caller(workload: WorkloadId, owner: &ActorRef, session: SessionId) -> Option<Self> {
+    pub fn for_caller(workload: WorkloadId, owner: &ActorRef, session: ConversationSessionId) -> Option<Self> {
         match owner.kind() {
             ActorKind::Anonymous | ActorKind::ShareLink => None,
             ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => {
@@ -142,7 +142,7 @@ impl PersonalDataPolicy {
     /// Whether runs must not receive stored turns that may contain personal data. Such turns exist if another version
     /// of the asset allowed them.
     #[must_use]
-    pub const fn requires_masked_turns(self) -> bool {
+    pub const fn excludes_unmasked_turns(self) -> bool {
         match self {
             Self::Block | Self::Mask => true,
             Self::Allow => false,
@@ -221,7 +221,7 @@ impl MemoryConfig {
         }
         Ok(Self {
             scope,
-            max_turns: number("max_items").unwrap_or(DEFAULT_MAX_TURNS).min(MAX_TURNS),
+            max_turns: number("max_items").unwrap_or(DEFAULT_MAX_STORED_TURNS).min(MAX_STORED_TURNS),
             retention_days: number("ttl_days").unwrap_or(DEFAULT_RETENTION_DAYS),
             write_policy,
             // Masking is the default, because it stores the least personal data without losing turns.
@@ -356,7 +356,7 @@ impl ConversationErasure {
     #[must_use]
     pub fn create(conversation: ConversationKey, turns: u32, workload: &Workload, stamp: &Stamp) -> Self {
         let detail = json!({ "owner": conversation.owner.to_string(), "turns": turns });
-        let subject = Subject { kind: "workload", id: workload.workload_id.uuid() };
+        let subject = FactSubject { kind: "workload", id: workload.workload_id.uuid() };
         let fact = Fact::new(FactKind::MemoryErased, subject, Some(workload.workspace_id), stamp, detail);
         Self { conversation, turns, fact }
     }

@@ -43,7 +43,7 @@ impl Moment {
     }
 
     /// Issues the next 16 unpredictable bytes.
-    pub fn salt(&mut self) -> [u8; 16] {
+    pub fn new_salt(&mut self) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.salt_seed);
         hasher.update(&self.salts.to_le_bytes());
@@ -80,7 +80,7 @@ mod tests {
     fn issues_each_identifier_and_salt_once() {
         let mut moment = moment(Uuid::from_u128(7));
         let ids: BTreeSet<Uuid> = (0..1_000).map(|_| moment.new_id()).collect();
-        let salts: BTreeSet<[u8; 16]> = (0..1_000).map(|_| moment.salt()).collect();
+        let salts: BTreeSet<[u8; 16]> = (0..1_000).map(|_| moment.new_salt()).collect();
         assert_eq!((ids.len(), salts.len()), (1_000, 1_000));
     }
 }

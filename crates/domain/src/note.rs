@@ -1,6 +1,6 @@
 //! Notes and reasons: free texts in which people explain a decision.
 
-use crate::text::is_prose;
+use crate::text::is_blank_or_prose;
 
 /// The maximum length of a note or reason, in characters.
 pub const MAX_NOTE_CHARS: usize = 2_000;
@@ -15,7 +15,7 @@ impl Note {
     /// control characters.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        is_prose(text, MAX_NOTE_CHARS).then(|| Self(text.to_owned()))
+        is_blank_or_prose(text, MAX_NOTE_CHARS).then(|| Self(text.to_owned()))
     }
 
     /// Restores a stored note without validation, because the rules may have changed since it was accepted.

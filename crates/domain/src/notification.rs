@@ -125,18 +125,18 @@ pub enum Tier {
 /// The request needs a notification setting that is off in the tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the tenant setting {} is off", .0.as_str())]
-pub struct RequiredSettingOff(pub Setting);
+pub struct RequiredSettingOff(pub NotificationSettingName);
 
 /// A notification setting of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Setting {
+pub enum NotificationSettingName {
     /// The setting that decides whether facts cause notifications.
     Notifications,
     /// The setting that selects the advanced tier.
     AdvancedTier,
 }
 
-impl Setting {
+impl NotificationSettingName {
     /// The name of the setting, which an error response contains as `detail.setting`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

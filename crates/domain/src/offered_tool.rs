@@ -4,7 +4,7 @@
 mod manifest;
 mod tool_call;
 
-pub use manifest::{ToolDescription, describe_workload, workload_slug_of_tool_name};
+pub use manifest::{ToolDescription, describe_workload_tool, workload_slug_of_tool_name};
 pub use tool_call::{EvidenceFormat, OfferedToolCall};
 
 use crate::asset::content::{ContentProblem, PublishedSchema};

@@ -90,7 +90,7 @@ pub struct PolicyRelease<'a> {
 /// The outcome of a policy decision, in the order from the mildest to the strictest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum DecisionOutcome {
     /// The run is allowed.
     Allow,
     /// The run is allowed if its obligations are fulfilled.
@@ -99,7 +99,7 @@ pub enum Outcome {
     Deny,
 }
 
-impl Outcome {
+impl DecisionOutcome {
     /// Every outcome, mildest first.
     pub const ALL: [Self; 3] = [Self::Allow, Self::AllowWithObligations, Self::Deny];
 
@@ -188,10 +188,10 @@ pub const MAX_FAILED_RULES: usize = 20;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PolicyDecision {
     /// Whether the run is allowed, and whether obligations apply.
-    pub outcome: Outcome,
+    pub outcome: DecisionOutcome,
     /// The reason code of the deciding rule. If no rule decided, it is [`NO_MATCHING_RULE`] or [`EVALUATION_ERROR`].
     pub reason_code: String,
-    /// The obligations; empty unless the outcome is [`Outcome::AllowWithObligations`].
+    /// The obligations; empty unless the outcome is [`DecisionOutcome::AllowWithObligations`].
     pub obligations: Vec<Obligation>,
     /// The identifiers of the matching rules, in bundle order.
     pub matched_rules: Vec<String>,
@@ -231,7 +231,7 @@ pub struct CompiledPolicy {
 struct Rule {
     id: String,
     condition: Condition,
-    outcome: Outcome,
+    outcome: DecisionOutcome,
     reason_code: String,
     obligations: Vec<Obligation>,
 }
@@ -261,14 +261,14 @@ impl CompiledPolicy {
     }
 
     /// The rules that read inputs without testing that these inputs exist; each rule has the names of such inputs.
-    pub fn required_inputs(&self) -> impl Iterator<Item = (&str, BTreeSet<String>)> {
+    pub fn inputs_assumed_present(&self) -> impl Iterator<Item = (&str, BTreeSet<String>)> {
         let inputs_of = |rule: &'_ Rule| rule.condition.required_inputs();
         self.rules.iter().map(move |rule| (rule.id.as_str(), inputs_of(rule))).filter(|(_, inputs)| !inputs.is_empty())
     }
 
     /// The maximum memory of the compiled patterns, in bytes. It far exceeds the length of their sources.
     #[must_use]
-    pub fn pattern_bytes(&self) -> usize {
+    pub fn compiled_pattern_bytes(&self) -> usize {
         self.patterns.max_bytes()
     }
 
@@ -334,19 +334,19 @@ impl<'p> Evaluator<'p> {
 
 fn combine(matched: &[&Rule], failed: Vec<FailedRule>) -> PolicyDecision {
     let first = |outcome| matched.iter().find(|rule| rule.outcome == outcome);
-    let (outcome, reason_code) = if let Some(rule) = first(Outcome::Deny) {
-        (Outcome::Deny, rule.reason_code.as_str())
+    let (outcome, reason_code) = if let Some(rule) = first(DecisionOutcome::Deny) {
+        (DecisionOutcome::Deny, rule.reason_code.as_str())
     } else if !failed.is_empty() {
-        (Outcome::Deny, EVALUATION_ERROR)
-    } else if let Some(rule) = first(Outcome::AllowWithObligations) {
-        (Outcome::AllowWithObligations, rule.reason_code.as_str())
-    } else if let Some(rule) = first(Outcome::Allow) {
-        (Outcome::Allow, rule.reason_code.as_str())
+        (DecisionOutcome::Deny, EVALUATION_ERROR)
+    } else if let Some(rule) = first(DecisionOutcome::AllowWithObligations) {
+        (DecisionOutcome::AllowWithObligations, rule.reason_code.as_str())
+    } else if let Some(rule) = first(DecisionOutcome::Allow) {
+        (DecisionOutcome::Allow, rule.reason_code.as_str())
     } else {
-        (Outcome::Deny, NO_MATCHING_RULE)
+        (DecisionOutcome::Deny, NO_MATCHING_RULE)
     };
     let mut obligations = Vec::new();
-    if outcome == Outcome::AllowWithObligations {
+    if outcome == DecisionOutcome::AllowWithObligations {
         for rule in matched {
             append_missing(&mut obligations, &rule.obligations);
         }
@@ -374,7 +374,7 @@ fn append_missing<T: Clone + PartialEq>(target: &mut Vec<T>, additions: &[T]) {
 #[must_use]
 pub fn stricter_decision(first: PolicyDecision, second: PolicyDecision) -> PolicyDecision {
     let (mut stricter, milder) = if second.outcome > first.outcome { (second, first) } else { (first, second) };
-    if stricter.outcome == Outcome::AllowWithObligations {
+    if stricter.outcome == DecisionOutcome::AllowWithObligations {
         append_missing(&mut stricter.obligations, &milder.obligations);
     }
     append_missing(&mut stricter.matched_rules, &milder.matched_rules);

@@ -243,7 +243,7 @@ impl PromptTemplate {
     /// The distinct names of the arguments that the template's own text needs. Included bodies may need further
     /// arguments.
     #[must_use]
-    pub fn required_arguments(&self) -> BTreeSet<&str> {
+    pub fn own_argument_names(&self) -> BTreeSet<&str> {
         let names = self.segments.iter().filter_map(|segment| match segment {
             TemplateSegment::Argument { name, .. } | TemplateSegment::Placeholder { name, .. } => Some(name.as_str()),
             TemplateSegment::Literal(_) | TemplateSegment::Command { .. } | TemplateSegment::Asset { .. } => None,

@@ -22,7 +22,7 @@ pub mod vector_search_warnings;
 use crate::{
     access::ActorRef,
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     notification_category::NotificationCategory,
     rollout::Rollout,
@@ -370,7 +370,7 @@ impl Release {
             StateName::Draft => vec![StateName::ReviewReady, StateName::Retired],
             StateName::ReviewReady => vec![StateName::Approved, StateName::Draft, StateName::Retired],
             StateName::Approved => vec![StateName::Active, StateName::Retired],
-            StateName::Active if deployment.untaken_lanes(self).is_empty() => vec![StateName::Retired],
+            StateName::Active if deployment.target_lanes_not_held(self).is_empty() => vec![StateName::Retired],
             StateName::Active => vec![StateName::Active, StateName::Retired],
             StateName::Superseded => vec![StateName::Retired],
             StateName::Retired => Vec::new(),
@@ -467,8 +467,8 @@ impl Release {
         fact.with_notification_categories(category)
     }
 
-    const fn subject(&self) -> Subject {
-        Subject { kind: "release", id: self.0.release_id.uuid() }
+    const fn subject(&self) -> FactSubject {
+        FactSubject { kind: "release", id: self.0.release_id.uuid() }
     }
 }
 

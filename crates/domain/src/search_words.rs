@@ -20,7 +20,7 @@ fn for_each_word(text: &str, mut visit: impl FnMut(String)) {
 
 /// The number of occurrences of each word in the texts.
 #[must_use]
-pub fn count_words<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<String, u32> {
+pub fn count_term_frequencies<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<String, u32> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for text in texts {
         for_each_word(text, |word| {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn counts_words() {
-        let counts = count_words(["A rose is a rose.", "ROSE"]);
+        let counts = count_term_frequencies(["A rose is a rose.", "ROSE"]);
         assert_eq!(counts, [("a".to_owned(), 2), ("is".to_owned(), 1), ("rose".to_owned(), 3)].into());
     }
 

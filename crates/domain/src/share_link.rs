@@ -4,7 +4,7 @@ mod bearer_tokens;
 
 use crate::{
     access::{ActorKind, ActorRef},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{ExecutionId, ShareLinkId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
@@ -20,11 +20,11 @@ use serde_json::json;
 use std::ops::RangeInclusive;
 
 /// The lifetimes that a share link may have, in hours.
-pub const TTL_HOURS: RangeInclusive<u32> = 1..=720;
+pub const ALLOWED_TTL_HOURS: RangeInclusive<u32> = 1..=720;
 /// The default lifetime of a share link, in hours.
 pub const DEFAULT_TTL_HOURS: u32 = 24;
 /// The limits on the number of runs that a share link may have.
-pub const USE_LIMITS: RangeInclusive<u32> = 1..=10_000;
+pub const ALLOWED_MAX_USES: RangeInclusive<u32> = 1..=10_000;
 /// The default limit on the number of runs of a share link.
 pub const DEFAULT_MAX_USES: u32 = 1;
 /// The maximum length of a share link's label, in characters.
@@ -94,8 +94,8 @@ impl ShareTerms {
     pub fn refusals(&self) -> impl Iterator<Item = ShareTermsRefusal> {
         let has_invalid_label = self.label.as_deref().is_some_and(|label| !is_name(label, MAX_LABEL_CHARS));
         let refusals = [
-            (!TTL_HOURS.contains(&self.ttl_hours), ShareTermsRefusal::TtlHours),
-            (!USE_LIMITS.contains(&self.max_uses), ShareTermsRefusal::MaxUses),
+            (!ALLOWED_TTL_HOURS.contains(&self.ttl_hours), ShareTermsRefusal::TtlHours),
+            (!ALLOWED_MAX_USES.contains(&self.max_uses), ShareTermsRefusal::MaxUses),
             (has_invalid_label, ShareTermsRefusal::Label),
         ];
         refusals.into_iter().filter_map(|(is_wrong, refusal)| is_wrong.then_some(refusal))
@@ -275,7 +275,7 @@ impl ShareLink {
 }
 
 fn fact(kind: FactKind, id: ShareLinkId, workload: &Workload, stamp: &Stamp, detail: serde_json::Value) -> Fact {
-    let subject = Subject { kind: "share_link", id: id.uuid() };
+    let subject = FactSubject { kind: "share_link", id: id.uuid() };
     Fact::new(kind, subject, Some(workload.workspace_id), stamp, detail)
 }
 
@@ -348,7 +348,7 @@ mod tests {
             created_at: at,
             created_by: ActorRef::local(),
         });
-        ShareLinkSnapshot { link, is_expired: expired, hash: TokenHash::new([0; 32]) }
+        ShareLinkSnapshot { link, is_expired: expired, hash: TokenHash::from_hash_bytes([0; 32]) }
     }
 
     #[test]

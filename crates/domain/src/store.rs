@@ -228,7 +228,7 @@ impl StoreError {
     /// Converts the error of a write that the client did not request, such as a counter or an audit entry. An unknown
     /// outcome becomes [`StoreFault::Unavailable`], because the client need not learn about this write.
     #[must_use]
-    pub fn of_internal_write(self) -> Self {
+    pub fn unknown_outcome_as_unavailable(self) -> Self {
         match self.fault {
             StoreFault::OutcomeUnknown => Self { fault: StoreFault::Unavailable, ..self },
             StoreFault::Unavailable | StoreFault::Inconsistent => self,

@@ -2,7 +2,7 @@
 
 use crate::{
     access::{ActorRef, Caller, session::SessionToken},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification_category::NotificationCategory,
@@ -53,7 +53,7 @@ impl TenantScope {
 
     /// The scope of the tenant in a share token. It may only be used to look up the link of this token.
     #[must_use]
-    pub const fn for_share_token(token: &ShareToken) -> Self {
+    pub const fn for_share_token_lookup(token: &ShareToken) -> Self {
         Self(token.tenant())
     }
 
@@ -297,7 +297,7 @@ impl Tenant {
             return Err(refusal);
         }
         let slug = parse_slug("slug", slug)?;
-        let subject = Subject { kind: "tenant", id: tenant_id.uuid() };
+        let subject = FactSubject { kind: "tenant", id: tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantCreated, subject, None, stamp, json!({ "slug": slug.as_str() }));
         let next = Self(TenantRecord {
             tenant_id,
@@ -335,7 +335,7 @@ impl Tenant {
         .into_iter()
         .filter_map(|(name, differs)| differs.then_some(name))
         .collect();
-        let subject = Subject { kind: "tenant", id: self.tenant_id.uuid() };
+        let subject = FactSubject { kind: "tenant", id: self.tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantConfigured, subject, None, stamp, json!({ "keys": changed }));
         let fact = fact.with_notification_categories([NotificationCategory::PolicyChanges]);
         let next = Self(TenantRecord { settings, revision: self.revision.next(), ..self.0.clone() });
@@ -381,7 +381,7 @@ impl Workspace {
         }
         let (slug, namespace) = (parse_slug("slug", slug)?, parse_slug("namespace", namespace)?);
         let WorkspaceIds { workspace_id, namespace_id, assistant_id } = ids;
-        let subject = Subject { kind: "workspace", id: workspace_id.uuid() };
+        let subject = FactSubject { kind: "workspace", id: workspace_id.uuid() };
         let detail = json!({
             "slug": slug.as_str(), "namespace": namespace.as_str(), "assistant_workload_id": assistant_id,
         });

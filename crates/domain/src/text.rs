@@ -14,7 +14,7 @@ pub fn is_name(text: &str, max_chars: usize) -> bool {
 /// Whether a text is valid prose: at most `max_chars` characters, with no hidden characters except line breaks and
 /// tabs.
 #[must_use]
-pub fn is_prose(text: &str, max_chars: usize) -> bool {
+pub fn is_blank_or_prose(text: &str, max_chars: usize) -> bool {
     let is_line_break_or_tab = |character: char| matches!(character, '\n' | '\r' | '\t');
     text.chars().count() <= max_chars
         && !text.chars().any(|character| is_hidden(character) && !is_line_break_or_tab(character))
@@ -67,7 +67,7 @@ mod tests {
         for text in ["a", "Ticket classifier", "Überprüfung № 7", "分類", "مصنف", "❤\u{fe0f} heart", &"n".repeat(200)]
         {
             assert!(is_name(text, 200), "{text:?}");
-            assert!(is_prose(text, 200), "{text:?}");
+            assert!(is_blank_or_prose(text, 200), "{text:?}");
         }
         let hidden_texts = [
             "a\u{202e}b",
@@ -87,7 +87,7 @@ mod tests {
         ];
         for text in hidden_texts {
             assert!(!is_name(text, 200), "{text:?}");
-            assert!(!is_prose(text, 200), "{text:?}");
+            assert!(!is_blank_or_prose(text, 200), "{text:?}");
         }
         for text in ["", " ", "\u{a0}\u{2003}", "a\nb", "a\tb", &"n".repeat(201)] {
             assert!(!is_name(text, 200), "{text:?}");
@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn prose_allows_line_breaks_and_tabs() {
-        assert!(is_prose("", 10));
-        assert!(is_prose("a\r\n\tb\n", 10));
-        assert!(!is_prose("more than ten", 10));
+        assert!(is_blank_or_prose("", 10));
+        assert!(is_blank_or_prose("a\r\n\tb\n", 10));
+        assert!(!is_blank_or_prose("more than ten", 10));
     }
 }

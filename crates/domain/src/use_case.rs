@@ -13,14 +13,14 @@ mod tests;
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     connection::ConnectionWithExpiryState,
     id::{AssetId, ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };
 use bundle::BundlePlan;
-pub use publish::{CreatedResources, Publication, PublicationContext, PublicationIds, default_policy_content};
+pub use publish::{CreatedResources, Publication, PublicationContext, PublicationIds, dev_only_policy_content};
 use serde_json::json;
 
 /// The status of a use case, from draft to archived.
@@ -89,7 +89,7 @@ pub struct UseCaseRecord {
     /// The plan of the assets and connections of the use case.
     pub plan: BundlePlan,
     /// The assets of the use case; `None` before its publication.
-    pub pieces: Option<Pieces>,
+    pub pieces: Option<UseCaseAssets>,
     /// The draft that this use case refines, if any.
     pub supersedes: Option<UseCaseId>,
     /// The use case that refines this one, if any.
@@ -163,7 +163,7 @@ impl From<&UseCase> for UseCaseSummary {
 
 /// The assets of a published use case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pieces {
+pub struct UseCaseAssets {
     /// The flow asset that the publication created.
     pub flow: AssetId,
     /// The identifier of the prompt template.
@@ -221,7 +221,7 @@ impl UseCaseRefusal {
 
 /// The result of a refinement: the successor, and the archived predecessor.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Refinement {
+pub struct RefinedUseCase {
     /// The new draft, which replaces the predecessor.
     pub successor: UseCase,
     /// The refined use case, which is now archived.
@@ -294,14 +294,14 @@ impl UseCase {
         successor_id: UseCaseId,
         plan: BundlePlan,
         stamp: &Stamp,
-    ) -> Result<Change<Refinement>, UseCaseRefusal> {
+    ) -> Result<Change<RefinedUseCase>, UseCaseRefusal> {
         self.check_refinable()?;
         let description = self.source_description.clone();
         let successor = Self::draft(successor_id, self.workspace_id, description, plan, Some(self.use_case_id), stamp);
         let mut predecessor = self.with_status(UseCaseStatus::Archived, stamp);
         predecessor.0.superseded_by = Some(successor_id);
         let fact = successor.fact(FactKind::UseCaseRefined, stamp, json!({ "predecessor_id": self.use_case_id }));
-        Ok(Change::replace(Refinement { successor, predecessor }, self.revision, fact))
+        Ok(Change::replace(RefinedUseCase { successor, predecessor }, self.revision, fact))
     }
 
     /// Archives the use case. The commit also withdraws its pending access requests.
@@ -376,7 +376,7 @@ impl UseCase {
     }
 
     fn fact(&self, kind: FactKind, stamp: &Stamp, detail: serde_json::Value) -> Fact {
-        let subject = Subject { kind: "use_case", id: self.use_case_id.uuid() };
+        let subject = FactSubject { kind: "use_case", id: self.use_case_id.uuid() };
         Fact::new(kind, subject, Some(self.workspace_id), stamp, detail)
     }
 }

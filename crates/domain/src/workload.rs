@@ -6,7 +6,7 @@ pub mod ports;
 use crate::{
     access::{ActorRef, OwnerRef},
     asset::canonical::Canonical,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     generator,
     id::{NamespaceId, WorkloadId, WorkspaceId},
     notification_category::NotificationCategory,
@@ -14,7 +14,7 @@ use crate::{
     slug::Slug,
     store::{Change, Revision, aggregate},
     tenant::{Workspace, is_display_name},
-    text::is_prose,
+    text::is_blank_or_prose,
     time::Timestamp,
 };
 use interface::{AccessMode, InterfaceConfig};
@@ -25,7 +25,7 @@ pub const MAX_DESCRIPTION: usize = 2_000;
 
 /// The status of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Status {
+pub enum WorkloadStatus {
     /// The workload accepts runs.
     Registered,
     /// An operator suspended the workload, so it accepts no runs until it is resumed.
@@ -34,7 +34,7 @@ pub enum Status {
     Retired,
 }
 
-impl Status {
+impl WorkloadStatus {
     /// Every status, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::Registered, Self::Suspended, Self::Retired];
 
@@ -154,7 +154,7 @@ pub struct WorkloadRecord {
     /// The principal that is responsible for the workload.
     pub owner_ref: OwnerRef,
     /// Whether the workload accepts runs.
-    pub status: Status,
+    pub status: WorkloadStatus,
     /// How the workload is meant to be used.
     pub invocation_mode: IntendedUse,
     /// The origin of a built-in workload; `None` for any other workload.
@@ -210,7 +210,7 @@ pub struct WorkloadPatch {
     /// How the workload is meant to be used from now on.
     pub invocation_mode: Option<IntendedUse>,
     /// The status to which the workload changes.
-    pub status: Option<Status>,
+    pub status: Option<WorkloadStatus>,
     /// The new interface; `Some(None)` removes the interface.
     pub interface_config: Option<Option<InterfaceConfig>>,
 }
@@ -237,9 +237,9 @@ pub enum WorkloadRefusal {
     #[error("no transition from {} to {}", from.as_str(), attempted.as_str())]
     Transition {
         /// The status that the workload has.
-        from: Status,
+        from: WorkloadStatus,
         /// The status that the request demands.
-        attempted: Status,
+        attempted: WorkloadStatus,
     },
 }
 
@@ -272,7 +272,7 @@ impl WorkloadRefusal {
 /// All problems of a workload's name and description.
 pub fn text_refusals(name: Option<&str>, description: Option<&str>) -> impl Iterator<Item = WorkloadRefusal> {
     let name = name.filter(|name| !is_display_name(name)).map(|_| WorkloadRefusal::Name);
-    let description = description.filter(|text| !is_prose(text, MAX_DESCRIPTION));
+    let description = description.filter(|text| !is_blank_or_prose(text, MAX_DESCRIPTION));
     name.into_iter().chain(description.map(|_| WorkloadRefusal::Description))
 }
 
@@ -327,7 +327,7 @@ impl Workload {
             description: new.description.unwrap_or_default(),
             slug: new.slug,
             owner_ref: new.owner_ref,
-            status: Status::Registered,
+            status: WorkloadStatus::Registered,
             invocation_mode: new.invocation_mode,
             management_source,
             interface_config: None,
@@ -350,7 +350,7 @@ impl Workload {
         if attempted != self.status && !self.status.valid_transitions().contains(&attempted) {
             return Err(WorkloadRefusal::Transition { from: self.status, attempted });
         }
-        if self.management_source.is_some() && attempted == Status::Retired {
+        if self.management_source.is_some() && attempted == WorkloadStatus::Retired {
             return Err(WorkloadRefusal::Builtin);
         }
         let mut next = Self(WorkloadRecord {
@@ -387,7 +387,7 @@ impl Workload {
             "interface_digest": next.interface_digest(),
             "previous_interface_digest": self.interface_digest(),
         });
-        let suspended = next.status == Status::Suspended && self.status != Status::Suspended;
+        let suspended = next.status == WorkloadStatus::Suspended && self.status != WorkloadStatus::Suspended;
         let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail)
             .with_notification_categories(suspended.then_some(NotificationCategory::Incidents));
         Ok(Some(Change::replace(next, self.revision, fact)))
@@ -399,8 +399,8 @@ impl Workload {
     /// When the workload is retired.
     pub const fn check_accepts_releases_and_links(&self) -> Result<(), WorkloadRefusal> {
         match self.0.status {
-            Status::Registered | Status::Suspended => Ok(()),
-            Status::Retired => Err(WorkloadRefusal::Retired),
+            WorkloadStatus::Registered | WorkloadStatus::Suspended => Ok(()),
+            WorkloadStatus::Retired => Err(WorkloadRefusal::Retired),
         }
     }
 
@@ -441,8 +441,8 @@ impl Workload {
         Canonical::of(&document).ok().map(|canonical| canonical.checksum().to_string())
     }
 
-    const fn subject(&self) -> Subject {
-        Subject { kind: "workload", id: self.0.workload_id.uuid() }
+    const fn subject(&self) -> FactSubject {
+        FactSubject { kind: "workload", id: self.0.workload_id.uuid() }
     }
 }
 
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn tabulates_workload_transitions() {
-        let table: Vec<String> = Status::ALL
+        let table: Vec<String> = WorkloadStatus::ALL
             .into_iter()
             .map(|from| {
                 let to: Vec<_> = from.valid_transitions().iter().map(|status| status.as_str()).collect();

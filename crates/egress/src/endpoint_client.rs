@@ -25,9 +25,9 @@ const MAX_HEADERS: usize = 100;
 /// The user agent of every request.
 const USER_AGENT: &str = concat!("fairway/", env!("CARGO_PKG_VERSION"));
 
-/// Limits of a response.
+/// ResponseLimits of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct ResponseLimits {
     /// Maximum time from the start of a request to the last byte of its response.
     pub timeout: Duration,
     /// Maximum size of a response body, in bytes.
@@ -44,7 +44,7 @@ pub(crate) struct ClientOptions {
     pub(crate) connect_timeout: Option<Duration>,
 }
 
-impl Default for Limits {
+impl Default for ResponseLimits {
     fn default() -> Self {
         Self { timeout: Duration::from_secs(10), max_body: 64 * 1024 }
     }
@@ -69,7 +69,7 @@ pub struct EndpointClient {
     url: Url,
     origin: Origin,
     client: Client,
-    limits: Limits,
+    limits: ResponseLimits,
 }
 
 impl fmt::Debug for EndpointClient {
@@ -80,7 +80,7 @@ impl fmt::Debug for EndpointClient {
 }
 
 impl EndpointClient {
-    pub(crate) fn new(url: Url, limits: Limits, options: ClientOptions) -> Result<Self, EgressError> {
+    pub(crate) fn new(url: Url, limits: ResponseLimits, options: ClientOptions) -> Result<Self, EgressError> {
         let ClientOptions { resolver, policy, authorities, connect_timeout } = options;
         let tls = authorities
             .map_or_else(trusted_authorities::tls_config, |authorities| Ok(authorities.into_tls_config()))?;

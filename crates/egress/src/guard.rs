@@ -2,7 +2,7 @@
 
 use crate::{
     address::is_public,
-    endpoint_client::{ClientOptions, EndpointClient, Limits},
+    endpoint_client::{ClientOptions, EndpointClient, ResponseLimits},
     error::EgressError,
     refusal::EgressRefusal,
     resolver::{Resolver, SystemResolver},
@@ -217,7 +217,7 @@ impl Guard {
 
     /// Makes endpoints trust only these certificate authorities.
     #[must_use]
-    pub fn with_authorities(self, authorities: Authorities) -> Self {
+    pub fn with_only_authorities(self, authorities: Authorities) -> Self {
         Self { authorities: Some(authorities), ..self }
     }
 
@@ -246,7 +246,7 @@ impl Guard {
     ///
     /// # Errors
     /// When the destination is refused for every address of its host.
-    pub fn endpoint(&self, address: &str, limits: Limits) -> Result<EndpointClient, EgressError> {
+    pub fn endpoint(&self, address: &str, limits: ResponseLimits) -> Result<EndpointClient, EgressError> {
         let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
         let policy = self.connection_policy(&url)?;
         let options = ClientOptions {

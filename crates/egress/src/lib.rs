@@ -16,7 +16,7 @@ mod resolver;
 mod response;
 mod trusted_authorities;
 
-pub use endpoint_client::{EgressRequest, EndpointClient, Limits};
+pub use endpoint_client::{EgressRequest, EndpointClient, ResponseLimits};
 pub use error::EgressError;
 pub use guard::{Allowance, AllowanceRefusal, AllowedTarget, Guard, ServerMode};
 pub use refusal::EgressRefusal;

@@ -48,7 +48,7 @@ pub struct Limits {
 impl Limits {
     /// Creates limits with only a total. One key may hold all permits, and its queue is unbounded.
     #[must_use]
-    pub const fn with_permits(permits: usize) -> Self {
+    pub const fn unlimited_per_key(permits: usize) -> Self {
         Self { permits, permits_per_key: permits, permits_for_idle_keys: 0, waiting_per_key: usize::MAX }
     }
 }

@@ -33,7 +33,7 @@ async fn order(mut requests: JoinSet<char>) -> String {
 
 #[tokio::test]
 async fn serves_waiting_keys_in_turn_and_not_in_order_of_arrival() {
-    let semaphore = FairSemaphore::new(Limits::with_permits(1));
+    let semaphore = FairSemaphore::new(Limits::unlimited_per_key(1));
     let permit = semaphore.acquire('a', LONG).await.unwrap();
     let requests = queue(&semaphore, "aaaabbc").await;
     drop(permit);
@@ -42,7 +42,7 @@ async fn serves_waiting_keys_in_turn_and_not_in_order_of_arrival() {
 
 #[tokio::test]
 async fn prefers_the_key_that_holds_the_fewest_permits() {
-    let semaphore = FairSemaphore::new(Limits::with_permits(3));
+    let semaphore = FairSemaphore::new(Limits::unlimited_per_key(3));
     let mut permits = Vec::new();
     for key in ['a', 'a', 'b'] {
         permits.push(semaphore.acquire(key, LONG).await.unwrap());
@@ -56,7 +56,7 @@ async fn prefers_the_key_that_holds_the_fewest_permits() {
 /// Two keys that request a new permit immediately after each release must not starve a third key.
 #[tokio::test]
 async fn serves_a_waiting_key_although_others_keep_returning() {
-    let semaphore = FairSemaphore::new(Limits::with_permits(1));
+    let semaphore = FairSemaphore::new(Limits::unlimited_per_key(1));
     let mut permit = semaphore.acquire('b', LONG).await.unwrap();
     let mut requests = queue(&semaphore, "aaa").await;
     let mut served = String::new();
@@ -77,7 +77,7 @@ async fn serves_a_waiting_key_although_others_keep_returning() {
 
 #[tokio::test]
 async fn keeps_permits_for_keys_that_hold_none() {
-    let semaphore = FairSemaphore::new(Limits { permits_for_idle_keys: 2, ..Limits::with_permits(4) });
+    let semaphore = FairSemaphore::new(Limits { permits_for_idle_keys: 2, ..Limits::unlimited_per_key(4) });
     let mut permits = Vec::new();
     for key in ['a', 'a', 'b'] {
         permits.push(semaphore.acquire(key, LONG).await.unwrap());
@@ -96,7 +96,7 @@ async fn keeps_permits_for_keys_that_hold_none() {
 
 #[tokio::test]
 async fn bounds_what_one_key_holds() {
-    let semaphore = FairSemaphore::new(Limits { permits_per_key: 1, ..Limits::with_permits(2) });
+    let semaphore = FairSemaphore::new(Limits { permits_per_key: 1, ..Limits::unlimited_per_key(2) });
     let _held = semaphore.acquire('a', LONG).await.unwrap();
     assert_eq!(semaphore.acquire('a', Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
     // The second permit is available to `b`, although a request of `a` arrived earlier.
@@ -116,7 +116,7 @@ async fn queue_one(semaphore: &FairSemaphore<char>, key: char) -> tokio::task::J
 
 #[tokio::test]
 async fn bounds_how_many_requests_of_one_key_wait() {
-    let semaphore = FairSemaphore::new(Limits { waiting_per_key: 1, ..Limits::with_permits(1) });
+    let semaphore = FairSemaphore::new(Limits { waiting_per_key: 1, ..Limits::unlimited_per_key(1) });
     let _held = semaphore.acquire('a', LONG).await.unwrap();
     let waiting = queue_one(&semaphore, 'a').await;
     assert_eq!(semaphore.acquire('a', LONG).await.unwrap_err(), AcquireError::QueueFull);
@@ -127,7 +127,7 @@ async fn bounds_how_many_requests_of_one_key_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn refuses_request_after_its_wait_time() {
-    let semaphore = FairSemaphore::new(Limits::with_permits(1));
+    let semaphore = FairSemaphore::new(Limits::unlimited_per_key(1));
     let permit = semaphore.acquire('a', LONG).await.unwrap();
     let refused = semaphore.acquire('b', Duration::from_secs(5)).await;
     assert_eq!(refused.unwrap_err(), AcquireError::TimedOut);
@@ -138,7 +138,7 @@ async fn refuses_request_after_its_wait_time() {
 
 #[tokio::test]
 async fn passes_on_the_permit_of_a_cancelled_request() {
-    let semaphore = FairSemaphore::new(Limits::with_permits(1));
+    let semaphore = FairSemaphore::new(Limits::unlimited_per_key(1));
     let permit = semaphore.acquire('a', LONG).await.unwrap();
     // The first poll queues the request. The request is granted the permit, and dropped before its second poll.
     let mut cancelled = Box::pin(semaphore.acquire('b', LONG));
@@ -159,7 +159,7 @@ async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
 
 #[tokio::test]
 async fn forgets_keys_that_neither_hold_nor_wait() {
-    let semaphore = FairSemaphore::new(Limits::with_permits(2));
+    let semaphore = FairSemaphore::new(Limits::unlimited_per_key(2));
     let permit = semaphore.acquire(0, LONG).await.unwrap();
     for key in 1..1_000 {
         drop(semaphore.acquire(key, LONG).await.unwrap());
@@ -173,7 +173,7 @@ async fn forgets_keys_that_neither_hold_nor_wait() {
 
 #[tokio::test]
 async fn serves_groups_in_turn_and_the_keys_within_a_group_in_turn() {
-    let semaphore: FairSemaphore<char, u8> = FairSemaphore::new(Limits::with_permits(1));
+    let semaphore: FairSemaphore<char, u8> = FairSemaphore::new(Limits::unlimited_per_key(1));
     let permit = semaphore.acquire_in(0, 'z', LONG).await.unwrap();
     let mut requests = JoinSet::new();
     // Group 1 has three keys and arrives first; its key `a` has three requests.

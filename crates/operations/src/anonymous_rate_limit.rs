@@ -161,7 +161,7 @@ mod tests {
     fn cached_refusals_expire_with_their_wait() {
         let cache = RateLimitCache::new();
         let key =
-            |address: &str| RateLimitKey::UnknownTokens(ClientAddress::address_or_v6_network(address.parse().unwrap()));
+            |address: &str| RateLimitKey::UnknownTokens(ClientAddress::from_ip_truncating_v6(address.parse().unwrap()));
         let refusal = |wait| RateLimitRefusal { quota: Quota { per_minute: 60, burst: 1 }, retry_after: wait };
         cache.insert(key("192.0.2.1"), refusal(Duration::from_secs(50)));
         cache.insert(key("192.0.2.2"), refusal(Duration::ZERO));

@@ -42,7 +42,7 @@ pub(crate) use validate::{ValidContent, validate};
 
 /// The parameters of a new asset.
 #[derive(Clone, Debug)]
-pub struct AssetDraft {
+pub struct CreateAssetParams {
     /// The slug under which content refers to the asset.
     pub slug: Slug,
     /// The kind of the asset, which determines the schema of its contents.
@@ -55,7 +55,7 @@ pub struct AssetDraft {
 
 /// The parameters of a new version.
 #[derive(Clone, Debug)]
-pub struct VersionDraft {
+pub struct CreateVersionParams {
     /// The content to validate and store.
     pub content: Value,
     /// The label of the version; `None` selects the next `vN`.
@@ -126,7 +126,7 @@ impl Assets {
     pub async fn create_asset(
         &self,
         caller: &Caller,
-        draft: AssetDraft,
+        draft: CreateAssetParams,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Asset>, Failure> {
         let position =
@@ -139,7 +139,7 @@ impl Assets {
                 key,
                 async || {
                     let asset_id: AssetId = self.context.new_id();
-                    let AssetDraft { slug, kind, owner_ref, workspace_id: _ } = draft;
+                    let CreateAssetParams { slug, kind, owner_ref, workspace_id: _ } = draft;
                     check_slug_not_reserved(&slug)?;
                     let new_asset = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
                     let change = Asset::create(new_asset, &self.context.stamp(caller));
@@ -180,12 +180,12 @@ impl Assets {
         caller: &Caller,
         asset_id: AssetId,
         from_workspace: Option<WorkspaceId>,
-        draft: VersionDraft,
+        draft: CreateVersionParams,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, MaybeReplayed<AssetVersion>), Failure> {
         let (scope, asset) =
             self.authorize_asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from_workspace).await?;
-        let VersionDraft { content, label, change_note } = draft;
+        let CreateVersionParams { content, label, change_note } = draft;
         let outcome = self.keyed_requests.idempotent(
             scope,
             key,

@@ -29,7 +29,7 @@ fn processors() -> usize {
 /// work may take a second and is never interrupted.
 const fn limits(processors: usize) -> Limits {
     let permits_per_key = if processors > 1 { processors.saturating_sub(1) } else { 1 };
-    Limits { permits_per_key, waiting_per_key: MAX_WAITING, ..Limits::with_permits(processors) }
+    Limits { permits_per_key, waiting_per_key: MAX_WAITING, ..Limits::unlimited_per_key(processors) }
 }
 
 /// Maximum time for which work waits for a processor.

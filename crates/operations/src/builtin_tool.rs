@@ -2,12 +2,12 @@
 
 use crate::{
     Failure, RunRefusal, ToolRefusal,
-    access::{Claims, IdentityMode, Operation, authorize},
-    execution::{ExecuteRequest, ExecuteResult, ExecutionReader, Executions},
+    access::{IdentityClaims, IdentityMode, Operation, authorize},
+    execution::{ExecuteRequest, ExecuteResponse, ExecutionReader, Executions},
 };
 use fairway_domain::{
     access::{Caller, Permission},
-    evidence::EvidenceRecord,
+    evidence::RunEvidence,
     id::{ExecutionId, RequestId},
     idempotency::RequestKey,
     offered_tool::{BuiltinTool, OfferedToolCall},
@@ -23,11 +23,11 @@ impl Executions {
     pub async fn execute_flow(
         &self,
         mode: IdentityMode,
-        claims: &Claims,
+        claims: &IdentityClaims,
         request_id: RequestId,
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
-    ) -> Result<ExecuteResult, Failure> {
+    ) -> Result<ExecuteResponse, Failure> {
         match self.execute(mode, claims, request_id, request, key).await {
             Err(Failure::Run(RunRefusal::AcceptanceUnknown(id))) => Err(ToolRefusal::ResponseLost(id).into()),
             run => run,
@@ -42,7 +42,7 @@ impl ExecutionReader {
     /// # Errors
     /// Not found when the caller may not view executions in that scope; forbidden when the caller may not use tools
     /// in that scope.
-    pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
+    pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<RunEvidence, Failure> {
         let record = self.read_evidence(caller, id).await?;
         let position = self.position_of_run(caller, &record.execution).await?;
         match authorize::authorize(caller, Operation::CallTool, &position) {

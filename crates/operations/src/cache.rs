@@ -4,7 +4,7 @@
 //! memory. [`CACHE_BYTE_LIMITS`] contains the byte limits. Two caches have entries of fixed size and limit their number
 //! instead ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
 
-use crate::access::Claims;
+use crate::access::IdentityClaims;
 use fairway_domain::{access::Caller, execution::ports::WorkloadWithDeployment, workload::interface::InterfaceConfig};
 use moka::sync::{Cache, CacheBuilder};
 use std::{fmt, hash::Hash, sync::Arc};
@@ -126,7 +126,7 @@ where
 const ACTOR_BYTES: usize = 96;
 
 /// Estimates the heap memory of identity claims, in bytes.
-pub const fn claims_bytes(claims: &Claims) -> usize {
+pub const fn claims_bytes(claims: &IdentityClaims) -> usize {
     claims.groups.len().saturating_add(1).saturating_mul(ACTOR_BYTES)
 }
 

@@ -44,6 +44,6 @@ impl CommitContext {
 
     /// Wakes the sequencer after a commit of facts.
     pub(crate) fn notify_facts(&self) {
-        self.fact_wakeups.notify_facts();
+        self.fact_wakeups.notify_pending();
     }
 }

@@ -19,7 +19,7 @@ use fairway_domain::{
     connection::{
         Connection, ConnectionCheck, ConnectionPatch, ConnectionStore, ConnectionTaskStore, MAX_LISTED_CHECKS,
         NewConnection,
-        probe::{EndpointProbe, Probe, ProbeError, health_of},
+        probe::{EndpointProber, Probe, ProbeError, health_of},
     },
     id::{ConnectionCheckId, ConnectionId, WorkspaceId},
     idempotency::RequestKey,
@@ -35,7 +35,7 @@ pub struct Connections {
     connection_store: Arc<dyn ConnectionStore>,
     connection_task_store: Arc<dyn ConnectionTaskStore>,
     tenant_store: Arc<dyn TenantStore>,
-    endpoint_probe: Arc<dyn EndpointProbe>,
+    endpoint_probe: Arc<dyn EndpointProber>,
     scope_resolver: Arc<ScopeResolver>,
     keyed_requests: Arc<KeyedRequests>,
 }

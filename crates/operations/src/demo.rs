@@ -3,11 +3,11 @@
 
 use crate::{
     Failure, Precondition, Stores,
-    asset::{AssetDraft, Assets, VersionDraft},
+    asset::{CreateAssetParams, Assets, CreateVersionParams},
     flow::{Flows, NewFlow, NewFlowVersion},
     knowledge::KnowledgeBases,
     release::{ReleaseDraft, Releases, Transition},
-    workload::{WorkloadDraft, Workloads},
+    workload::{CreateWorkloadParams, Workloads},
 };
 use fairway_domain::{
     access::{Caller, OwnerRef},
@@ -22,7 +22,7 @@ use fairway_domain::{
         activate::LaneSelection,
         lane::TargetLane,
         ports::{DeploymentStore, ReleaseFilter, ReleaseStore},
-        review::Verdict,
+        review::ReleaseVerdict,
     },
     slug::Slug,
     store::{Conflict, PageRequest},
@@ -39,7 +39,7 @@ const NOTE: &str = "Read and approved as part of the demo.";
 
 /// A workload of the demo, with all resources that its release binds.
 #[derive(Clone, Debug)]
-pub struct Demo {
+pub struct DemoWorkload {
     /// The assets that the release binds, in the order of their creation.
     pub assets: Vec<DemoAsset>,
     /// The workload's slug.
@@ -133,7 +133,7 @@ impl DemoSeeder {
     /// # Errors
     /// When another resource has a slug of the demo, or a step is refused. Created resources remain, and the next
     /// attempt continues from them.
-    pub async fn seed(&self, author: &Caller, approver: &Caller, demo: &Demo) -> Result<SeedOutcome, Failure> {
+    pub async fn seed(&self, author: &Caller, approver: &Caller, demo: &DemoWorkload) -> Result<SeedOutcome, Failure> {
         let scope = TenantScope::for_caller(author);
         let workload_id = self.demo_workload(author, demo).await?;
         let deployment = self.deployment_store.deployment(scope, workload_id, &demo.environment).await?;
@@ -178,13 +178,13 @@ impl DemoSeeder {
         Ok(releases.rows.iter().filter(|release| has_served(release.state.name())).count())
     }
 
-    async fn demo_workload(&self, author: &Caller, demo: &Demo) -> Result<WorkloadId, Failure> {
+    async fn demo_workload(&self, author: &Caller, demo: &DemoWorkload) -> Result<WorkloadId, Failure> {
         let scope = TenantScope::for_caller(author);
         let stored = self.workload_store.find_by_slug(scope, &demo.slug).await?;
         let workload = match stored {
             Some(workload) => workload,
             None => {
-                let draft = WorkloadDraft {
+                let draft = CreateWorkloadParams {
                     slug: demo.slug.clone(),
                     name: demo.name.clone(),
                     description: demo.description.clone(),
@@ -247,7 +247,7 @@ impl DemoSeeder {
         match content {
             DemoAssetContent::Document(kind, _) => {
                 let draft =
-                    AssetDraft { slug: slug.clone(), kind: *kind, owner_ref: owner_ref.clone(), workspace_id: None };
+                    CreateAssetParams { slug: slug.clone(), kind: *kind, owner_ref: owner_ref.clone(), workspace_id: None };
                 let asset = self.assets.create_asset(author, draft, Some(&key)).await?.value;
                 Ok(Some((asset, None)))
             }
@@ -274,7 +274,7 @@ impl DemoSeeder {
     ) -> Result<AssetVersion, Failure> {
         match content {
             DemoAssetContent::Document(_, content) => {
-                let draft = VersionDraft { content: content.clone(), label: None, change_note: None };
+                let draft = CreateVersionParams { content: content.clone(), label: None, change_note: None };
                 Ok(self.assets.create_asset_version(author, asset, None, draft, None).await?.1.value)
             }
             DemoAssetContent::Flow(yaml) => {
@@ -285,7 +285,7 @@ impl DemoSeeder {
     }
 
     /// Adds the documents of the demo. The step has an idempotency key, so a repeated attempt adds them only once.
-    async fn add_demo_documents(&self, author: &Caller, demo: &Demo) -> Result<(), Failure> {
+    async fn add_demo_documents(&self, author: &Caller, demo: &DemoWorkload) -> Result<(), Failure> {
         let Some((slug, documents)) = &demo.documents else { return Ok(()) };
         let stored = self.asset_store.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
         let (base, _) = stored.ok_or(Failure::Inconsistent("the knowledge base of the demo is missing"))?;
@@ -307,7 +307,7 @@ impl DemoSeeder {
                         .review_release(
                             approver,
                             id,
-                            Verdict::Approved,
+                            ReleaseVerdict::Approved,
                             Note::parse(NOTE),
                             &Precondition::Any,
                             Some(&key),

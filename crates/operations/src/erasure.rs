@@ -11,7 +11,7 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, Caller, ResourcePosition},
     audit::{AuditStore, Stamp},
-    erasure::{BatchOutcome, ErasureRefusal, ErasureStatus, ErasureStore, SubjectErasure},
+    erasure::{ErasureBatchOutcome, ErasureRefusal, ErasureStatus, ErasureStore, SubjectErasure},
     id::ErasureId,
     idempotency::RequestKey,
     store::{Change, CommitError, Page, PageRequest},
@@ -29,7 +29,7 @@ const MAX_BATCHES: usize = 20;
 /// Executes approved erasures in an endless loop. Several processes may run this task concurrently.
 pub async fn run_erasures(erasures: Arc<Erasures>) {
     loop {
-        match erasures.carry_out_approved().await {
+        match erasures.erase_next_batches().await {
             Ok(true) => {}
             Ok(false) => tokio::time::sleep(POLL_INTERVAL).await,
             Err(error) => {
@@ -220,7 +220,7 @@ impl Erasures {
     ///
     /// # Errors
     /// When the approved erasures cannot be listed.
-    pub async fn carry_out_approved(&self) -> Result<bool, Failure> {
+    pub async fn erase_next_batches(&self) -> Result<bool, Failure> {
         let mut has_more = false;
         for (scope, id) in self.erasure_store.list_approved().await? {
             match self.carry_out(scope, id).await {
@@ -241,9 +241,9 @@ impl Erasures {
     async fn carry_out(&self, scope: TenantScope, id: ErasureId) -> Result<bool, Failure> {
         for _ in 0..MAX_BATCHES {
             match self.erasure_store.erase_batch(scope, id).await? {
-                BatchOutcome::More => {}
-                BatchOutcome::Waiting | BatchOutcome::Taken => return Ok(false),
-                BatchOutcome::Done => {
+                ErasureBatchOutcome::More => {}
+                ErasureBatchOutcome::Waiting | ErasureBatchOutcome::Taken => return Ok(false),
+                ErasureBatchOutcome::Done => {
                     self.complete(scope, id).await?;
                     return Ok(false);
                 }

@@ -11,16 +11,16 @@ use fairway_domain::{
     access::Caller,
     asset::ports::VersionStore,
     evidence::{
-        EvidenceRecord, StoredEvidenceArtifact,
+        RunEvidence, StoredEvidenceArtifact,
         bundle::{
-            BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
+            BundledEvidenceArtifact, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
             ProvenFact, has_run_records_digest, last_outcome,
-            slsa_release_summary::{ReleaseHistory, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence},
+            slsa_release_summary::{LoggedReleaseState, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence},
         },
         lineage::{LineageFilter, MAX_LINEAGE_ITEMS},
         run_records::RunRecords,
     },
-    execution::{ExecutionOutcome, ports::ExecutionStore},
+    execution::{ExecutionOutcome, ports::ExecutionReadStore},
     id::{ArtifactId, AssetVersionId, ErasureId, ExecutionId, ReleaseId, WorkloadId},
     release::{Release, StateName, ports::ReleaseStore},
     tenant::TenantScope,
@@ -66,7 +66,7 @@ pub struct EvidenceBundles {
     execution_reader: Arc<ExecutionReader>,
     transparency_logs: Arc<TransparencyLogs>,
     tree_store: Arc<dyn TreeStore>,
-    execution_store: Arc<dyn ExecutionStore>,
+    execution_store: Arc<dyn ExecutionReadStore>,
     release_store: Arc<dyn ReleaseStore>,
     version_store: Arc<dyn VersionStore>,
     use_case_store: Arc<dyn UseCaseStore>,
@@ -78,7 +78,7 @@ pub struct EvidenceBundles {
 pub struct BundleEvidence {
     scope: TenantScope,
     /// The evidence records from which the JSON is rendered.
-    pub record: EvidenceRecord,
+    pub record: RunEvidence,
 }
 
 impl EvidenceBundles {
@@ -171,7 +171,7 @@ impl EvidenceBundles {
         subjects.extend(self.origin(scope, release.workload_id).await?);
         let facts = self.tree_store.facts_about(scope, &subjects, RELEASE_KINDS, MAX_FACTS).await?;
         // The last facts may have no index yet, because the sequencer assigns it after the commit.
-        let history = ReleaseHistory::from_facts(facts.iter().map(|fact| fact.body.as_slice()), id);
+        let history = LoggedReleaseState::from_facts(facts.iter().map(|fact| fact.body.as_slice()), id);
         if !leads_to(&history, release.state.name()) {
             return Err(Failure::NotYetInCheckpoint);
         }
@@ -193,7 +193,7 @@ impl EvidenceBundles {
     async fn records(
         &self,
         scope: TenantScope,
-        record: &EvidenceRecord,
+        record: &RunEvidence,
         has_run_digest: bool,
     ) -> Result<(Vec<RunRecords>, Vec<StoredEvidenceArtifact>), Failure> {
         let (store, id) = (&self.execution_store, record.execution.execution_id);
@@ -256,7 +256,7 @@ impl EvidenceBundles {
                 });
             }
         }
-        Ok(BundledRelease { digest_text: release.digest_text(), bindings, references })
+        Ok(BundledRelease { digest_text: release.bindings_digest_input(), bindings, references })
     }
 
     /// Returns the canonical bytes of an asset version; `None` if they would exceed the size limit of the bundle.
@@ -276,11 +276,11 @@ impl EvidenceBundles {
 }
 
 /// Returns the evidence documents. The text of a document is included while the size limit of the bundle permits.
-fn bundled_documents(documents: Vec<StoredEvidenceArtifact>, remaining_bytes: &mut usize) -> Vec<BundledDocument> {
+fn bundled_documents(documents: Vec<StoredEvidenceArtifact>, remaining_bytes: &mut usize) -> Vec<BundledEvidenceArtifact> {
     let to_bundled = |StoredEvidenceArtifact { artifact_id, body, .. }: StoredEvidenceArtifact| {
         let remaining = remaining_bytes.checked_sub(body.len());
         *remaining_bytes = remaining.unwrap_or(*remaining_bytes);
-        BundledDocument { artifact_id, body: remaining.map(|_| body) }
+        BundledEvidenceArtifact { artifact_id, body: remaining.map(|_| body) }
     };
     documents.into_iter().map(to_bundled).collect()
 }
@@ -297,7 +297,7 @@ fn approves(facts: &[LoggedFact], erasure: ErasureId) -> bool {
 /// Whether the facts lead to the stored state. Other releases can change the state without a fact about this release:
 /// their activation supersedes it, and their rollback returns lanes to it. This function therefore treats `Active` and
 /// `Superseded` as equal.
-fn leads_to(history: &ReleaseHistory, stored_state: StateName) -> bool {
+fn leads_to(history: &LoggedReleaseState, stored_state: StateName) -> bool {
     let logged_state = history.state.as_str();
     match stored_state {
         StateName::Active | StateName::Superseded => {

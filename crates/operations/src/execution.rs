@@ -39,10 +39,10 @@ pub(crate) use plan::{EMPTY_PLAN_TEXT_BYTES, is_read_by_runs, plan_bytes, source
 pub use crate::wakeups::RunSubscription;
 pub use cancel::Cancellations;
 pub use citations::{Citations, CitedDocument};
-pub use deployment_run_settings::DeploymentRunSettings;
+pub use deployment_run_settings::InstallationRunSettings;
 pub use event_stream::{EventBatch, EventCursor};
 pub use execute::Executions;
-pub use execute_request::{ExecuteRequest, ExecuteResult, WaitMode};
+pub use execute_request::{ExecuteRequest, ExecuteResponse, WaitMode};
 pub use execution_reader::{Disclosure, ExecutionDetail, ExecutionQuery, ExecutionReader};
 pub use recovery::{RunRecovery, run_recovery};
 pub use resolve_unknown::UnknownOutcomes;

@@ -12,7 +12,7 @@ pub struct FactWakeups {
 
 impl FactWakeups {
     /// Wakes the sequencer, because facts are pending.
-    pub fn notify_facts(&self) {
+    pub fn notify_pending(&self) {
         self.pending.notify_one();
     }
 

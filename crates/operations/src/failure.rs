@@ -346,7 +346,7 @@ impl Failure {
 
     /// Converts the refusal of a prompt template into a failure.
     #[must_use]
-    pub fn prompt(refusal: PromptRefusal) -> Self {
+    pub fn from_prompt_refusal(refusal: PromptRefusal) -> Self {
         Self::Content(ContentRefusal::Prompt(refusal))
     }
 }

@@ -112,7 +112,7 @@ impl Flows {
     ///
     /// # Errors
     /// When the caller may not create flows in the workspace, or in any workspace if the query names none.
-    pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
+    pub async fn preauthorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
         match workspace {
             Some(workspace) => self
                 .scope_resolver

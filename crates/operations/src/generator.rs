@@ -6,7 +6,7 @@
 
 use crate::{
     Failure, RunRefusal, Settings, Stores,
-    access::{Claims, Operation, ScopeResolver, authorize},
+    access::{IdentityClaims, Operation, ScopeResolver, authorize},
     asset::{Assets, validate},
     commit_context::CommitContext,
     execution::{ExecuteRequest, Executions, RunPayload, WaitMode},
@@ -21,7 +21,7 @@ use fairway_domain::{
         ports::AssetStore,
     },
     execution::{Execution, Status, dispatch::DispatchPolicy},
-    generator::{Description, ENVIRONMENT, SLUG, parse_answer},
+    generator::{Description, ENVIRONMENT, SLUG, parse_json_answer},
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
     release::ports::ReleaseStore,
@@ -178,7 +178,7 @@ impl DraftGenerator {
     /// # Errors
     /// In these cases: the caller may not create assets in the workspace; this installation executes no synchronous
     /// runs; the generator has no active release; its policy denies the run; the generated content is invalid.
-    pub async fn generate_draft(
+    pub async fn generate_prompt_content(
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
@@ -208,7 +208,7 @@ impl DraftGenerator {
     /// validate the object after it.
     ///
     /// # Errors
-    /// As [`Self::generate_draft`]; also when the answer is not a single JSON object.
+    /// As [`Self::generate_prompt_content`]; also when the answer is not a single JSON object.
     pub(crate) async fn generate_object(
         &self,
         caller: &Caller,
@@ -266,7 +266,7 @@ impl DraftGenerator {
         key: Option<&RequestKey>,
     ) -> Result<(Execution, bool), Failure> {
         let actor = ActorRef::system(ACTOR);
-        let claims = Claims { actor, groups: Vec::new(), tenant: Some(caller.tenant) };
+        let claims = IdentityClaims { actor, groups: Vec::new(), tenant: Some(caller.tenant) };
         let request = ExecuteRequest {
             slug: builtin_slug(SLUG)?,
             environment: builtin_slug(ENVIRONMENT)?,
@@ -334,7 +334,7 @@ fn generated_content(run: &Execution) -> Option<(Value, bool)> {
     let is_local_step = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
     let is_local =
         stored.get("metadata").and_then(Value::as_object).is_some_and(|steps| steps.values().any(is_local_step));
-    Some((parse_answer(stored.get("output")?.as_str()?)?, is_local))
+    Some((parse_json_answer(stored.get("output")?.as_str()?)?, is_local))
 }
 
 fn is_too_large(run: &Execution) -> bool {

@@ -44,4 +44,4 @@ pub mod workspace;
 pub use fact_wakeups::FactWakeups;
 pub use failure::{Failure, FieldProblem, RunRefusal, ToolRefusal};
 pub use idempotency::{MaybeReplayed, Precondition};
-pub use services::{Gateways, Services, Settings, Stores};
+pub use services::{NonStorePorts, Services, Settings, Stores};

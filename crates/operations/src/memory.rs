@@ -14,7 +14,7 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, Caller},
     id::WorkloadId,
-    memory::{ConversationErasure, ConversationKey, SessionId, StoredTurn, ports::MemoryStore},
+    memory::{ConversationErasure, ConversationKey, ConversationSessionId, StoredTurn, ports::MemoryStore},
     store::CommitError,
     tenant::TenantScope,
     workload::{Workload, ports::WorkloadStore},
@@ -52,7 +52,7 @@ impl Memories {
         caller: &Caller,
         runtime_caller: &RuntimeCaller,
         workload: WorkloadId,
-        session: SessionId,
+        session: ConversationSessionId,
     ) -> Result<Vec<StoredTurn>, Failure> {
         let (scope, workload) = self.authorize_memory(caller, runtime_caller, Operation::ReadMemory, workload).await?;
         let key = ConversationKey::for_caller(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
@@ -69,7 +69,7 @@ impl Memories {
         caller: &Caller,
         runtime_caller: &RuntimeCaller,
         workload: WorkloadId,
-        session: SessionId,
+        session: ConversationSessionId,
         owner: Option<&ActorRef>,
     ) -> Result<(), Failure> {
         let (scope, workload) = self.authorize_memory(caller, runtime_caller, Operation::EraseMemory, workload).await?;
@@ -115,7 +115,7 @@ impl Memories {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn delete_expired_turns(&self) -> Result<u64, Failure> {
+    pub async fn delete_expired_or_revoked(&self) -> Result<u64, Failure> {
         Ok(self.memory_store.delete_expired().await?)
     }
 }

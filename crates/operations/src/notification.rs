@@ -24,8 +24,8 @@ use fairway_domain::{
     id::{NotificationId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     notification::{
-        RequiredSettingOff, Setting, Tier,
-        inbox::{InboxStatus, Notification, inbox_read_fact},
+        RequiredSettingOff, NotificationSettingName, Tier,
+        inbox::{InboxStatus, Notification, inbox_all_read_fact},
         message::MessageSender,
         ports::{
             AnnouncementStore, DeliveryStore, DestinationStore, InboxFilter, InboxStore, PreferenceStore, ProfileStore,
@@ -83,7 +83,7 @@ pub enum RequestedPreferenceScope {
 
 /// The context of the notifications whose settings are explained. Without a part, it covers the wider scope.
 #[derive(Clone, Debug, Default)]
-pub struct NotificationContext {
+pub struct PreferenceContext {
     /// The workspace of the notification; `None` for the whole tenant.
     pub workspace: Option<WorkspaceId>,
     /// The workload of the notification; `None` for the whole workspace.
@@ -148,7 +148,7 @@ impl Notifications {
     /// Refuses the operation if the tenant's notifications are off; otherwise returns the tenant's tier.
     async fn require_enabled(&self, scope: TenantScope) -> Result<Tier, Failure> {
         match self.preference_store.switches(scope).await? {
-            NotificationSettings::Disabled => Err(RequiredSettingOff(Setting::Notifications).into()),
+            NotificationSettings::Disabled => Err(RequiredSettingOff(NotificationSettingName::Notifications).into()),
             NotificationSettings::Enabled(tier) => Ok(tier),
         }
     }
@@ -222,7 +222,7 @@ impl Notifications {
                 key,
                 async || {
                     let outcome = keyed_outcome(key, 200, scope.tenant().uuid());
-                    let fact = inbox_read_fact(scope.tenant(), &self.context.stamp(caller));
+                    let fact = inbox_all_read_fact(scope.tenant(), &self.context.stamp(caller));
                     self.inbox_store.commit_all_read(scope, &caller.actor, fact, outcome.as_ref()).await?;
                     let unread = self.inbox_store.count_unread(scope, &caller.actor).await;
                     convert_failure_after_commit(unread.map_err(Failure::from), key)
@@ -256,7 +256,7 @@ impl Notifications {
         };
         let tier = self.require_enabled(scope).await?;
         if preference_scope.requires_advanced_tier() && tier == Tier::Standard {
-            return Err(RequiredSettingOff(Setting::AdvancedTier).into());
+            return Err(RequiredSettingOff(NotificationSettingName::AdvancedTier).into());
         }
         if let PreferenceScope::Environment(workload, name) = &preference_scope
             && !self.preference_store.environments(scope, *workload).await?.contains(name)
@@ -362,7 +362,7 @@ impl Notifications {
         &self,
         caller: &Caller,
         category: NotificationCategory,
-        context: NotificationContext,
+        context: PreferenceContext,
     ) -> Result<Vec<EffectivePreference>, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadEffectivePreferences)?;
         let (position, scopes) = self.context_scopes(caller, scope, context).await?;
@@ -385,7 +385,7 @@ impl Notifications {
                 PreferenceScope::Environment(..) => layers.environment = Some(set),
             }
         }
-        Ok(layers.explain(category, tier).into())
+        Ok(layers.effective_preferences(category, tier).into())
     }
 
     /// Returns the resource position of a context, and the preference scopes that apply in it.
@@ -393,7 +393,7 @@ impl Notifications {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        context: NotificationContext,
+        context: PreferenceContext,
     ) -> Result<(ResourcePosition, Vec<PreferenceScope>), Failure> {
         let mut scopes = vec![PreferenceScope::Global];
         let workspace = match context.workload {

@@ -32,7 +32,7 @@ pub async fn check_account(
     }
     let Some(model) = &account.model else { return CheckResult::NoModel };
     let started_at = Instant::now();
-    match provider.complete(&account.call(model), None).await {
+    match provider.complete(&account.provider_check_call(model), None).await {
         Ok(_) => CheckResult::Answered(started_at.elapsed()),
         Err(failure) => CheckResult::Failed(failure),
     }

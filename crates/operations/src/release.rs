@@ -16,7 +16,7 @@ mod use_case_origin;
 mod vector_checks;
 
 pub(crate) use activation_checks::CheckScope;
-pub use active_release::{ActiveRelease, ActiveReleaseQuery, ActiveReleaseVersion};
+pub use active_release::{ActiveRelease, ActiveReleaseQuery, ActiveReleaseRevisions};
 pub(crate) use evaluated_content::EvaluatedContent;
 pub use lane_history::LaneHistory;
 pub use rollback::RollbackResult;
@@ -26,7 +26,7 @@ pub use transition::{Transition, TransitionResult};
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Settings, Stores,
-    access::{Identities, Operation, ScopeResolver, authorize},
+    access::{CallerResolver, Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets},
     commit_context::CommitContext,
     environment::Environments,
@@ -55,7 +55,7 @@ use fairway_domain::{
             DeploymentStore, RecommendationStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore,
             ReleaseWithDeployment, ServingReleaseStore,
         },
-        review::{ReviewerVerdict, Verdict},
+        review::{ReviewerVerdict, ReleaseVerdict},
     },
     slug::Slug,
     store::{CommitError, Page, PageRequest},
@@ -116,7 +116,7 @@ pub struct Releases {
     scope_resolver: Arc<ScopeResolver>,
     keyed_requests: Arc<KeyedRequests>,
     artifacts: Arc<Artifacts>,
-    identities: Arc<Identities>,
+    identities: Arc<CallerResolver>,
     environments: Arc<Environments>,
     workloads: Arc<Workloads>,
     assets: Arc<Assets>,
@@ -367,7 +367,7 @@ impl Releases {
         &self,
         caller: &Caller,
         id: ReleaseId,
-        verdict: Verdict,
+        verdict: ReleaseVerdict,
         note: Option<Note>,
         expected: &Precondition,
         key: Option<&RequestKey>,
@@ -390,7 +390,7 @@ impl Releases {
                         }
                         let approval_id: ApprovalId = self.context.new_id();
                         let rule = self.approval_rule(scope, &current.release).await?;
-                        rule.check_roles(verdict, caller.rights.roles_at(&position))?;
+                        rule.check_reviewer_roles(verdict, caller.rights.roles_at(&position))?;
                         let change = match current.release.record_verdict(
                             approval_id,
                             verdict,
@@ -458,7 +458,7 @@ impl Releases {
         let tenant_scope = TenantScope::for_caller(caller);
         // The caller is authorized before the full read. A full read takes longer than a failed lookup, so its
         // response time would reveal that the release exists.
-        if caller.rights.visible_scopes(Permission::ReleaseView).is_some() {
+        if caller.rights.scope_restriction(Permission::ReleaseView).is_some() {
             let location = self.release_store.location(tenant_scope, id).await?;
             let (workspace, workload) = location.ok_or(Failure::NotFound)?;
             self.authorize_at_workload(caller, operation, workspace, workload).await?;

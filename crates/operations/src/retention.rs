@@ -36,7 +36,7 @@ pub async fn run_retention(services: Services) {
                 );
             }
         }
-        match services.memories.delete_expired_turns().await {
+        match services.memories.delete_expired_or_revoked().await {
             Ok(turns) => tracing::info!(turns, "deleted expired conversation turns"),
             Err(error) => {
                 tracing::warn!(

@@ -25,7 +25,7 @@ use fairway_domain::{
     rollout::{AdvanceInputs, Rollout, SoakStatus, ports::RolloutStore},
     store::{CommitError, Revision},
     tenant::TenantScope,
-    workload::{Workload, interface::RolloutConfig},
+    workload::{Workload, interface::RollbackThresholds},
 };
 pub use rollout_controller::{RoundResult, StopReason, run_rollout_controller};
 use std::sync::Arc;
@@ -228,12 +228,12 @@ impl Rollouts {
         let runs = self.serving_release_store.ended_runs(scope, release.release_id, sample_size).await?;
         let report = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, release).await?;
-        let gates = release.check_next_lane(&report, rule);
-        Ok(Some(AdvanceInputs::new(soak_status, runs.recommend(&config), gates, workload.status, &config)))
+        let gates = release.evaluate_next_lane_gates(&report, rule);
+        Ok(Some(AdvanceInputs::new(soak_status, runs.assess_rollback(&config), gates, workload.status, &config)))
     }
 }
 
 /// Returns the rollout settings of a workload; defaults replace settings that it lacks.
-pub(crate) fn rollout_config(workload: &Workload) -> RolloutConfig {
-    workload.interface_config.as_ref().map(|interface| interface.rollout_config()).unwrap_or_default()
+pub(crate) fn rollout_config(workload: &Workload) -> RollbackThresholds {
+    workload.interface_config.as_ref().map(|interface| interface.rollback_thresholds()).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ pub(crate) use shared_state::{CommonOperations, SharedState};
 use crate::{
     FactWakeups,
     access::{
-        AccessExplanations, Identities, IdentityMode, IdentityResolver, PrincipalBindings, RoleBindings, Sessions,
+        AccessExplanations, CallerResolver, IdentityMode, IdentityResolver, PrincipalBindings, RoleBindings, Sessions,
         TestSignIns,
     },
     access_request::AccessRequests,
@@ -26,7 +26,7 @@ use crate::{
     flow::Flows,
     generator::{DraftGenerator, ProvisioningMode},
     idempotency::KeyedRequests,
-    knowledge::{KnowledgeBases, KnowledgeSettings},
+    knowledge::{KnowledgeBases, KnowledgeDependencies},
     memory::Memories,
     notification::{BacklogMeter, NotificationSender, Notifications, Projector},
     release::Releases,
@@ -57,13 +57,13 @@ use fairway_domain::{
     },
     audit::AuditStore,
     clock::Clock,
-    connection::{ConnectionStore, ConnectionTaskStore, probe::EndpointProbe},
+    connection::{ConnectionStore, ConnectionTaskStore, probe::EndpointProber},
     environment::{EnvironmentStore, is_production},
     erasure::ErasureStore,
     execution::{
         dispatch::DispatchPolicy,
         http_call::HttpCaller,
-        ports::{EventStore, ExecutionStore, LeaseStore, RunStore},
+        ports::{EventStore, ExecutionReadStore, LeaseStore, RunStore},
         provider::Provider,
         resolve_unknown::ResolutionStore,
         review::ReviewStore,
@@ -76,7 +76,7 @@ use fairway_domain::{
     knowledge::ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore},
     memory::ports::MemoryStore,
     notification::{
-        backlog::{BacklogStore, NotificationObserver},
+        backlog::{BacklogStore, NotificationMetricsObserver},
         message::MessageSender,
         ports::{
             AnnouncementStore, DeliveryStore, DestinationStore, InboxStore, OutboxStore, PreferenceStore, ProfileStore,
@@ -162,7 +162,7 @@ pub struct Stores {
     /// Reads the soaks of rollouts, and commits hold reasons.
     pub rollouts: Arc<dyn RolloutStore>,
     /// Reads executions and their evidence.
-    pub executions: Arc<dyn ExecutionStore>,
+    pub executions: Arc<dyn ExecutionReadStore>,
     /// Reads the stored progress and events of runs.
     pub events: Arc<dyn EventStore>,
     /// Reads the totals of ended runs for usage reports.
@@ -237,7 +237,7 @@ pub struct Settings {
     /// Masks personal data in the outputs of runs whose policy requires it.
     pub redactor: Arc<Redactor>,
     /// Settings of knowledge bases.
-    pub knowledge: KnowledgeSettings,
+    pub knowledge: KnowledgeDependencies,
     /// The prefix of the origin names of this installation's transparency logs.
     pub log_origin: LogOriginBase,
 }
@@ -252,7 +252,7 @@ impl Settings {
 
 /// The ports of the operations other than stores.
 #[derive(Clone)]
-pub struct Gateways {
+pub struct NonStorePorts {
     /// Stores the contents of versions and full log tiles outside the database.
     pub artifacts: Arc<dyn ArtifactStore>,
     /// Calls language and embedding models.
@@ -260,7 +260,7 @@ pub struct Gateways {
     /// Sends HTTP calls of tools and hooks.
     pub http_caller: Arc<dyn HttpCaller>,
     /// Checks whether the endpoints of connections respond.
-    pub endpoint_probe: Arc<dyn EndpointProbe>,
+    pub endpoint_probe: Arc<dyn EndpointProber>,
     /// Sends notifications outside the inbox.
     pub message_sender: Arc<dyn MessageSender>,
     /// Executes scripts in a sandbox.
@@ -274,7 +274,7 @@ pub struct Gateways {
     /// Counts the runs whose ends this process stores, for metrics.
     pub run_metrics_observer: Arc<dyn RunMetricsObserver>,
     /// Counts deliveries of notifications for metrics.
-    pub notification_observer: Arc<dyn NotificationObserver>,
+    pub notification_observer: Arc<dyn NotificationMetricsObserver>,
     /// Returns the current time.
     pub clock: Arc<dyn Clock>,
     /// Creates random and time-ordered identifiers, salts and secrets.
@@ -323,7 +323,7 @@ pub struct Services {
     /// Executes each request with an idempotency key once.
     pub keyed_requests: Arc<KeyedRequests>,
     /// Resolves identity claims to callers.
-    pub identities: Arc<Identities>,
+    pub identities: Arc<CallerResolver>,
     /// Converts verified identities into claims, and pins their names.
     pub identity_resolver: Arc<IdentityResolver>,
     /// Starts, finds, renews and ends browser sessions.
@@ -378,7 +378,7 @@ pub struct Services {
 impl Services {
     /// Creates the operations with these stores, and with empty caches.
     #[must_use]
-    pub fn new(stores: Stores, gateways: Gateways, settings: Settings) -> Self {
+    pub fn new(stores: Stores, gateways: NonStorePorts, settings: Settings) -> Self {
         Self::assemble(stores, SharedState::new(gateways, settings))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, MaybeReplayed, Settings, Stores,
-    access::{Claims, Operation},
+    access::{IdentityClaims, Operation},
     anonymous_rate_limit::RateLimits,
     commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
@@ -37,7 +37,7 @@ pub struct CreatedLink {
 #[derive(Clone, Debug)]
 pub struct RuntimeRequest {
     /// The identity claims of the request.
-    pub claims: Claims,
+    pub claims: IdentityClaims,
     /// Whether the request itself claims an identity, instead of only presenting a share token.
     pub has_identity: bool,
     /// The share token that the request presents, if any.
@@ -61,7 +61,7 @@ pub enum PresentedShareToken {
 #[derive(Clone, Debug)]
 pub struct RuntimeCaller {
     /// The claims of the request. If it claims no identity, these are the claims of the share link's holder.
-    pub claims: Claims,
+    pub claims: IdentityClaims,
     /// The verified share link, if the request presents one.
     pub link: Option<VerifiedLink>,
     /// The client's address, for rate limits.
@@ -226,7 +226,7 @@ impl ShareLinks {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn resolve_tenant_by_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
+    pub async fn add_host_tenant(&self, claims: IdentityClaims, host: Option<&str>) -> Result<IdentityClaims, Failure> {
         // Some host names denote no tenant: those that are not public, and those of the operator. A tenant may
         // nevertheless have such a name, if it was stored before this check existed or before the operator configured
         // the name.
@@ -234,7 +234,7 @@ impl ShareLinks {
             can_be_tenant_host(host) && !self.settings.operator_hosts.iter().any(|operator_host| operator_host == host)
         };
         match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenant_host(host)) {
-            Some(host) => Ok(Claims { tenant: self.tenant_store.find_by_host(host).await?, ..claims }),
+            Some(host) => Ok(IdentityClaims { tenant: self.tenant_store.find_by_host(host).await?, ..claims }),
             None => Ok(claims),
         }
     }
@@ -246,7 +246,7 @@ impl ShareLinks {
     /// # Errors
     /// When the token is unknown, its link is revoked or expired, or the client has sent too many unknown tokens; not
     /// found when the request names a tenant other than that of the token.
-    pub async fn verify_request(&self, request: RuntimeRequest) -> Result<RuntimeCaller, Failure> {
+    pub async fn resolve_runtime_caller(&self, request: RuntimeRequest) -> Result<RuntimeCaller, Failure> {
         let RuntimeRequest { claims, has_identity, token: presented, address, host } = request;
         let is_anonymous = claims.actor.kind() == ActorKind::Anonymous;
         // An anonymous caller may not choose a tenant.
@@ -255,7 +255,7 @@ impl ShareLinks {
         }
         let Some(presented) = presented else {
             return Ok(RuntimeCaller {
-                claims: self.resolve_tenant_by_host(claims, host.as_deref()).await?,
+                claims: self.add_host_tenant(claims, host.as_deref()).await?,
                 link: None,
                 address,
             });
@@ -263,19 +263,19 @@ impl ShareLinks {
         self.rate_limits.check_cached_refusal(&RateLimitKey::UnknownTokens(address))?;
         let PresentedShareToken::Token(token) = presented else { return Err(self.refuse_guess(address).await) };
         let tenant = token.tenant();
-        let stored = self.share_link_store.find_by_token(TenantScope::for_share_token(&token), &token.hash()).await?;
+        let stored = self.share_link_store.find_by_token(TenantScope::for_share_token_lookup(&token), &token.hash()).await?;
         let Some(snapshot) = stored.filter(|snapshot| snapshot.hash == token.hash()) else {
             return Err(self.refuse_guess(address).await);
         };
         snapshot.check_open()?;
         let claims = if has_identity && is_anonymous {
-            Claims { tenant: Some(tenant), ..claims }
+            IdentityClaims { tenant: Some(tenant), ..claims }
         } else if has_identity {
             claims
         } else if claims.tenant.is_some_and(|claimed| claimed != tenant) {
             return Err(Failure::NotFound);
         } else {
-            Claims { actor: snapshot.link.holder(), groups: Vec::new(), tenant: Some(tenant) }
+            IdentityClaims { actor: snapshot.link.holder(), groups: Vec::new(), tenant: Some(tenant) }
         };
         Ok(RuntimeCaller { claims, link: Some(VerifiedLink { tenant, snapshot }), address })
     }

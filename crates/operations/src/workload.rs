@@ -22,16 +22,16 @@ use fairway_domain::{
     tenant::TenantScope,
     wakeup::Wakeup,
     workload::{
-        BuiltinManagementSource, IntendedUse, NewWorkload, Status, Workload, WorkloadPatch, WorkloadRefusal,
+        BuiltinManagementSource, IntendedUse, NewWorkload, WorkloadStatus, Workload, WorkloadPatch, WorkloadRefusal,
         interface::PresentationMode,
-        ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
+        ports::{RuntimeInterfaceFilter, WorkloadFilter, WorkloadStore},
     },
 };
 use std::sync::Arc;
 
 /// The parameters of a new workload.
 #[derive(Clone, Debug)]
-pub struct WorkloadDraft {
+pub struct CreateWorkloadParams {
     /// The slug under which callers run the workload.
     pub slug: Slug,
     /// The name of the workload; `None` derives it from the slug.
@@ -116,7 +116,7 @@ impl Workloads {
     ///
     /// # Errors
     /// When the caller may view no workloads, or the named workspace is not found.
-    pub async fn runnable_workloads(
+    pub async fn list_runnable_interfaces(
         &self,
         caller: &Caller,
         workspace: Option<WorkspaceId>,
@@ -124,7 +124,7 @@ impl Workloads {
     ) -> Result<Page<Workload>, Failure> {
         let (scope, visible_scopes) =
             self.scope_resolver.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
-        let filter = RuntimeFilter { workspace, visible_scopes, ..RuntimeFilter::default() };
+        let filter = RuntimeInterfaceFilter { workspace, visible_scopes, ..RuntimeInterfaceFilter::default() };
         let mut workloads = self.workload_store.list_runtime(scope, &filter, page).await?;
         let may_run = |workload: &Workload| {
             run_access::authorize_run(caller, None, workload).is_ok()
@@ -141,7 +141,7 @@ impl Workloads {
     pub async fn create_workload(
         &self,
         caller: &Caller,
-        draft: WorkloadDraft,
+        draft: CreateWorkloadParams,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Workload>, Failure> {
         let position = self
@@ -158,7 +158,7 @@ impl Workloads {
                 key,
                 async || {
                     let workload_id: WorkloadId = self.context.new_id();
-                    let WorkloadDraft { slug, name, description, owner_ref, invocation_mode, workspace_id: _ } = draft;
+                    let CreateWorkloadParams { slug, name, description, owner_ref, invocation_mode, workspace_id: _ } = draft;
                     let new_workload = NewWorkload {
                         workload_id,
                         slug,
@@ -198,7 +198,7 @@ impl Workloads {
         &self,
         caller: &Caller,
         workspace: Option<WorkspaceId>,
-        status: Option<Status>,
+        status: Option<WorkloadStatus>,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
         let (scope, visible_scopes) =
@@ -258,7 +258,7 @@ impl Workloads {
                 committed => committed?,
             }
             self.context.notify_facts();
-            if changed_workload.status != Status::Registered {
+            if changed_workload.status != WorkloadStatus::Registered {
                 self.wakeups.publish(Wakeup::RecheckAll);
             }
             return Ok(changed_workload);
@@ -290,7 +290,7 @@ impl Workloads {
         if words.as_ref().is_some_and(WordSet::is_empty) {
             return Ok(Page { rows: Vec::new(), total: 0, next: None });
         }
-        let filter = RuntimeFilter { workspace: None, presentation_mode, owner, words, visible_scopes };
+        let filter = RuntimeInterfaceFilter { workspace: None, presentation_mode, owner, words, visible_scopes };
         Ok(self.workload_store.list_runtime(scope, &filter, page).await?)
     }
 

@@ -130,7 +130,7 @@ impl Builder {
 
     /// Wraps the store of role bindings in this decorator.
     #[must_use]
-    pub fn access(mut self, decorator: AccessStoreDecorator) -> Self {
+    pub fn decorate_access_store(mut self, decorator: AccessStoreDecorator) -> Self {
         self.access = Some(decorator);
         self
     }
@@ -186,7 +186,7 @@ impl Builder {
             Some(shared) => shared,
             None => (Arc::new(TestDatabase::create().await?), Arc::new(tempfile::tempdir()?)),
         };
-        let url = self.proxy.as_ref().map_or_else(|| database.url(), |proxy| proxy.url().to_owned());
+        let url = self.proxy.as_ref().map_or_else(|| database.url_for_owner(), |proxy| proxy.url().to_owned());
         let default_settings = [
             ("FAIRWAY_BIND", "127.0.0.1:0".to_owned()),
             ("FAIRWAY_DATA_DIR", data_dir.path().display().to_string()),
@@ -220,7 +220,7 @@ impl Builder {
         let process = Process::new(&settings, url, adapters.clone())?;
         let listener = TcpListener::bind(settings.bind)?;
         let address = listener.local_addr()?;
-        let services = Process::new(&settings, database.url(), adapters)?.services().clone();
+        let services = Process::new(&settings, database.url_for_owner(), adapters)?.background_services().clone();
         let tasks = EnabledBackgroundTasks {
             executes_runs: !self.without_worker,
             sends_notifications: !self.without_notifications,
@@ -230,7 +230,7 @@ impl Builder {
         };
         let server = ServerThread::start(settings, tasks, process, listener).context("starting the listener")?;
         Ok(TestApp {
-            client: Client::new(address, database.url())?,
+            client: Client::new(address, database.url_for_owner())?,
             services,
             server: Some(server),
             database,
@@ -314,7 +314,7 @@ impl TestApp {
     }
 
     /// Shuts the server down gracefully, as SIGTERM does, and waits until active requests are complete.
-    pub async fn drain(mut self) {
+    pub async fn shut_down_gracefully(mut self) {
         if let Some(server) = self.server.take() {
             let _ = tokio::task::spawn_blocking(move || server.stop(true)).await;
         }

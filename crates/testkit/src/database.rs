@@ -37,7 +37,7 @@ impl TestDatabase {
 
     /// The database URL for the owner role.
     #[must_use]
-    pub fn url(&self) -> String {
+    pub fn url_for_owner(&self) -> String {
         url_of_database(&self.server_url, &self.name)
     }
 
@@ -46,7 +46,7 @@ impl TestDatabase {
     /// # Errors
     /// When PostgreSQL refuses.
     pub async fn connect_as_owner(&self) -> anyhow::Result<Client> {
-        connect(&self.url()).await
+        connect(&self.url_for_owner()).await
     }
 
     /// Sets this database's clock: `fairway_now()` returns the transaction time plus this many seconds.
@@ -95,7 +95,7 @@ fn server_url() -> anyhow::Result<String> {
 /// The name of the migrated template database. The first test that needs the template creates it. The name
 /// contains the fingerprint of the migrations.
 async fn template(server_url: &str) -> anyhow::Result<String> {
-    let name = format!("template_{:016x}", fairway_postgres::schema_fingerprint());
+    let name = format!("template_{:016x}", fairway_postgres::migrations_hash());
     let client = connect(server_url).await?;
     let template_exists_sql = "SELECT FROM pg_database WHERE datname = $1 AND datistemplate";
     if client.query_opt(template_exists_sql, &[&name]).await?.is_some() {

@@ -118,8 +118,8 @@ impl FaultProxy {
     /// # Panics
     /// When the proxy cannot listen, or the database is not reachable over TCP.
     #[must_use]
-    pub fn to_database(database: &TestDatabase, seed: u64) -> Arc<Self> {
-        Self::to_url(&database.url(), seed)
+    pub fn start_for_database(database: &TestDatabase, seed: u64) -> Arc<Self> {
+        Self::start_for_url(&database.url_for_owner(), seed)
     }
 
     /// Starts a proxy to the database at this URL.
@@ -127,7 +127,7 @@ impl FaultProxy {
     /// # Panics
     /// When the proxy cannot listen, or the database is not reachable over TCP.
     #[must_use]
-    pub fn to_url(url: &str, seed: u64) -> Arc<Self> {
+    pub fn start_for_url(url: &str, seed: u64) -> Arc<Self> {
         match Self::try_to(url, seed) {
             Ok(proxy) => Arc::new(proxy),
             Err(error) => panic!("failed to start the database proxy: {error:#}"),
@@ -180,7 +180,7 @@ impl FaultProxy {
     }
 
     /// Waits until PostgreSQL has processed all statements of cut connections.
-    pub async fn wait_until_idle(&self) {
+    pub async fn wait_for_cut_statements(&self) {
         // `self` owns the sender, so the wait cannot fail.
         let _ = self.shared.unfinished.subscribe().wait_for(|count| *count == 0).await;
     }
@@ -275,7 +275,7 @@ impl Shared {
     /// Sends the request after a delay, and closes the connection to PostgreSQL after the response.
     async fn send_late(&self, client: FrameStream, mut server: FrameStream, sent: &[u8]) -> io::Result<()> {
         // The connection is counted before the client loses it: a client that sees the cut may call
-        // `wait_until_idle` at once.
+        // `wait_for_cut_statements` at once.
         self.unfinished.send_modify(|count| *count += 1);
         drop(client);
         tokio::time::sleep(LATE_DELAY).await;

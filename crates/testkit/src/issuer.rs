@@ -181,7 +181,7 @@ impl TestIssuer {
     }
 
     /// Omits the ID token when tokens are renewed, which OpenID Connect Core 12.2 permits.
-    pub fn omit_id_tokens(&self) {
+    pub fn omit_refreshed_id_tokens(&self) {
         self.state.person().omits_id_tokens = true;
     }
 
@@ -192,7 +192,7 @@ impl TestIssuer {
 
     /// The number of successful renewals.
     #[must_use]
-    pub fn renewal_count(&self) -> usize {
+    pub fn portal_refresh_count(&self) -> usize {
         self.state.person().renewals
     }
 
@@ -214,7 +214,7 @@ impl TestIssuer {
 
     /// The number of refresh tokens that the command line received.
     #[must_use]
-    pub fn refresh_token_count(&self) -> usize {
+    pub fn cli_refresh_token_count(&self) -> usize {
         self.state.device().refresh
     }
 
@@ -259,13 +259,13 @@ impl TestIssuer {
 
     /// A token of a person with this name and these groups.
     #[must_use]
-    pub fn person(&self, name: &str, groups: &[&str]) -> String {
+    pub fn person_token(&self, name: &str, groups: &[&str]) -> String {
         self.token(json!({"sub": format!("id-of-{name}"), "preferred_username": name, "groups": groups}))
     }
 
     /// An access token of a client that acts for itself, without a person.
     #[must_use]
-    pub fn service(&self, client: &str) -> String {
+    pub fn service_token(&self, client: &str) -> String {
         self.token(json!({"sub": client, "client_id": client}))
     }
 

@@ -40,7 +40,7 @@ pub use stub_script_gateway::{ScriptGatewayBehaviour, StubScriptGateway};
 /// # Panics
 /// When the running test is not listed in `long_forms.txt`.
 #[must_use]
-pub fn is_long() -> bool {
+pub fn is_long_form_requested() -> bool {
     long_form::is_long(std::env::args(), |name| std::env::var_os(name).is_some())
 }
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use fairway_api::compose::AccessStoreDecorator;
 use fairway_domain::{
     access::{
-        AccessStore, ActorNameScope, ActorRef, GrantScope, Permission, Permissions, PrincipalAccess, ResourcePosition,
+        AccessStore, ActorNameScope, ActorRef, GrantScope, Permission, Permissions, CallerAccess, ResourcePosition,
         RoleBinding,
     },
     audit::Fact,
@@ -68,7 +68,7 @@ impl AccessStore for PermissionsByActorName {
         tenant: Option<TenantId>,
         principals: &[ActorRef],
         names: ActorNameScope,
-    ) -> Result<Option<PrincipalAccess>, StoreError> {
+    ) -> Result<Option<CallerAccess>, StoreError> {
         let mut access = self.inner.load_principal(tenant, principals, names).await?;
         let permissions = principals.first().and_then(|actor| permissions_in_name(&actor.to_string()));
         if let (Some(access), Some(permissions)) = (&mut access, permissions) {

@@ -98,7 +98,7 @@ const RESTRICTIONS: &[Restriction] = &[
     },
     Restriction {
         // The tenant in an unverified share token may only be used to look up the token's link.
-        call: "TenantScope::for_share_token(",
+        call: "TenantScope::for_share_token_lookup(",
         problem: CHOOSES_TENANT,
         callers: &["crates/operations/src/share_link.rs"],
     },

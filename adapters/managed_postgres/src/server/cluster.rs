@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Durability, Options, SUPERUSER, StartError};
+use super::{ClusterLifetime, Options, SUPERUSER, StartError};
 use crate::os_account::Account;
 use crate::state_directories;
 
@@ -15,7 +15,7 @@ pub(crate) struct Cluster {
     server_directory: PathBuf,
     data_directory: PathBuf,
     account: Account,
-    durability: Durability,
+    durability: ClusterLifetime,
     password: Option<String>,
     /// INVARIANT: locked while the server may run. The kernel releases the lock when this process ends, for any
     /// reason.
@@ -41,12 +41,12 @@ impl Cluster {
             cluster_version(&cluster.data_directory).map_err(StartError::io("reading the version of the data"))?;
         match (existing_major, cluster.durability) {
             (None, _) => cluster.create(options)?,
-            (Some(_), Durability::Temporary) => return Err(StartError::NotEmpty(cluster.server_directory)),
-            (Some(major), Durability::Default) if major != options.binaries.major() => {
+            (Some(_), ClusterLifetime::Temporary) => return Err(StartError::NotEmpty(cluster.server_directory)),
+            (Some(major), ClusterLifetime::Default) if major != options.binaries.major() => {
                 let programs = options.binaries.major();
                 return Err(StartError::OtherMajor { path: cluster.server_directory, written_by: major, programs });
             }
-            (Some(_), Durability::Default) => {
+            (Some(_), ClusterLifetime::Default) => {
                 cluster.password = Some(password(&cluster.server_directory)?);
             }
         }
@@ -65,7 +65,7 @@ impl Cluster {
         &self.account
     }
 
-    pub(crate) fn durability(&self) -> Durability {
+    pub(crate) fn durability(&self) -> ClusterLifetime {
         self.durability
     }
 
@@ -108,10 +108,10 @@ impl Cluster {
         let mut command = Command::new(options.binaries.initdb());
         command.arg("-D").arg(&unfinished).args(["-U", SUPERUSER, "--encoding=UTF8", "--locale=C"]);
         match self.durability {
-            Durability::Temporary => {
+            ClusterLifetime::Temporary => {
                 command.args(["--auth=trust", "--no-sync"]);
             }
-            Durability::Default => {
+            ClusterLifetime::Default => {
                 self.password = Some(self.new_password().map_err(StartError::io("writing the server's password"))?);
                 command.arg("--auth=scram-sha-256").arg("--pwfile").arg(self.password_file());
             }

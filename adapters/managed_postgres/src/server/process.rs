@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 
 use super::cluster::{Cluster, isolate_environment, last_lines};
 use super::pid_file::{PidFile, send_signal};
-use super::{Durability, Options, StartError, StopError};
+use super::{ClusterLifetime, Options, StartError, StopError};
 use crate::parent_death::{self, DeathSignal};
 
 /// Timeout of a start. It is long, because recovery after a crash may replay a long write-ahead log.
@@ -116,8 +116,8 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
         ("log_destination", "stderr"),
     ];
     let temporary_settings: &[(&str, &str)] = match cluster.durability() {
-        Durability::Default => &[],
-        Durability::Temporary => &[
+        ClusterLifetime::Default => &[],
+        ClusterLifetime::Temporary => &[
             ("fsync", "off"),
             ("synchronous_commit", "off"),
             ("full_page_writes", "off"),

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 const HOSTILE: &str = "<!channel> @everyone <@U123> [link](https://evil.example) **bold** `code` <script>&\n# head";
 
-fn message(title: &str, body: &str) -> Message {
-    Message {
+fn message(title: &str, body: &str) -> NotificationMessage {
+    NotificationMessage {
         delivery_id: Uuid::from_u128(1).into(),
         tenant: Uuid::from_u128(2).into(),
         category: NotificationCategory::Incidents,
@@ -135,7 +135,7 @@ fn digests_list_their_lines() {
 fn formats_link_to_the_subject_if_the_server_has_an_address() {
     const LINK: &str = "https://fairway.example/console/runs/7?workspace=1";
     let without_link = message("title", "text");
-    let with_link = Message { link: Some(LINK.to_owned()), ..without_link.clone() };
+    let with_link = NotificationMessage { link: Some(LINK.to_owned()), ..without_link.clone() };
     for (format, pointer, expected) in [
         ("slack", "/blocks/2/text/text", json!(format!("<{LINK}|{OPEN}>"))),
         ("teams", "/attachments/0/content/actions/0/url", json!(LINK)),

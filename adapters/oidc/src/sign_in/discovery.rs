@@ -5,7 +5,7 @@ use crate::{
     issuer_fetcher::{IssuerFetcher, MAX_DOCUMENT_BYTES},
 };
 use fairway_domain::{access::sign_in_provider::SignInError, json};
-use fairway_egress::{EgressRequest, Limits};
+use fairway_egress::{EgressRequest, ResponseLimits};
 use serde_json::Value;
 use std::{
     sync::Arc,
@@ -98,7 +98,7 @@ impl IssuerEndpoints {
 
     /// Sends a request to one of the issuer's addresses. Returns the status and the body of the response.
     pub(super) async fn send(&self, url: &Url, request: EgressRequest) -> Result<(u16, Vec<u8>), SignInError> {
-        let limits = Limits { timeout: TIMEOUT, max_body: MAX_DOCUMENT_BYTES };
+        let limits = ResponseLimits { timeout: TIMEOUT, max_body: MAX_DOCUMENT_BYTES };
         let endpoint = self.source.guard().endpoint(url.as_str(), limits).map_err(|_| SignInError::Malformed)?;
         let send = async {
             let response = endpoint.send(request).await?;

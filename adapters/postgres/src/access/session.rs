@@ -14,12 +14,12 @@ use fairway_domain::{
     access::{
         ActorRef,
         session::{
-            LiveSession, LogoutTarget, MAX_GROUPS_AGE, NewSession, RENEWAL_LEASE, RenewalClaim, SessionLifetime,
+            SessionForLogout, LogoutTarget, MAX_GROUPS_AGE, NewSession, RENEWAL_LEASE_DURATION, RenewalLease, SessionLifetime,
             SessionSnapshot, SessionStore, USE_RECORD_INTERVAL,
         },
     },
     audit::Fact,
-    id::SessionId,
+    id::ConversationSessionId,
     share_link::TokenHash,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -88,7 +88,7 @@ fn texts(actors: &[ActorRef]) -> Vec<String> {
 /// The input of a statement on the session that this claim renews. These statements are text, so that they run on
 /// point connections and do not wait behind lists. A wait would be harmful: the provider may already have
 /// invalidated the old refresh token, and the new one is not yet stored.
-fn input_of_claim<'v>(scope: TenantScope, claim: RenewalClaim) -> Input<'v> {
+fn input_of_claim<'v>(scope: TenantScope, claim: RenewalLease) -> Input<'v> {
     Input::new(scope).with("session_id", claim.session_id.uuid()).with("renewal_id", claim.renewal_id.uuid())
 }
 
@@ -137,7 +137,7 @@ impl SessionStore for Database {
         self.commit_guarded(&CREATE, scope, &fact, None, input).await.map(|_| ())
     }
 
-    async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError> {
+    async fn record_use(&self, scope: TenantScope, session: ConversationSessionId) -> Result<(), StoreError> {
         let key = (scope.tenant().uuid(), session.uuid());
         let record = || {
             let unrecorded = session::table.find(key).filter(session::last_used_at.lt(time_ago(USE_RECORD_INTERVAL)));
@@ -146,7 +146,7 @@ impl SessionStore for Database {
         self.execute("use of a session", record).await.map(drop)
     }
 
-    async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn claim_renewal(&self, scope: TenantScope, claim: RenewalLease) -> Result<Option<Vec<u8>>, StoreError> {
         // A repeated statement finds the claim that its first attempt wrote, so it succeeds too.
         static CLAIM: Query = Query::new(
             "claimed AS (
@@ -163,7 +163,7 @@ impl SessionStore for Database {
             SELECT sealed_tokens FROM claimed",
         );
         let input = input_of_claim(scope, claim)
-            .with("lease_seconds", RENEWAL_LEASE.as_secs_f64())
+            .with("lease_seconds", RENEWAL_LEASE_DURATION.as_secs_f64())
             .with("max_age_seconds", MAX_GROUPS_AGE.as_secs_f64());
         let rows = self.write_idempotent(CLAIM.text(&input)?, &input.params()).await?;
         rows.first().map(|row| row.column("sealed_tokens")).transpose()
@@ -172,7 +172,7 @@ impl SessionStore for Database {
     async fn store_renewed_tokens(
         &self,
         scope: TenantScope,
-        claim: RenewalClaim,
+        claim: RenewalLease,
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError> {
         static STORE_TOKENS: Query = Query::new(
@@ -188,7 +188,7 @@ impl SessionStore for Database {
         self.write_idempotent(STORE_TOKENS.text(&input)?, &input.params()).await.map(drop)
     }
 
-    async fn release_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<(), StoreError> {
+    async fn release_renewal(&self, scope: TenantScope, claim: RenewalLease) -> Result<(), StoreError> {
         let (tenant, session, renewal) = (scope.tenant().uuid(), claim.session_id.uuid(), claim.renewal_id.uuid());
         let release = || {
             diesel::update(claimed_session(tenant, session, renewal))
@@ -200,7 +200,7 @@ impl SessionStore for Database {
     async fn complete_renewal(
         &self,
         scope: TenantScope,
-        claim: RenewalClaim,
+        claim: RenewalLease,
         groups: &[ActorRef],
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError> {
@@ -220,7 +220,7 @@ impl SessionStore for Database {
         self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
     }
 
-    async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_end(&self, scope: TenantScope, session: ConversationSessionId, fact: Fact) -> Result<(), CommitError> {
         static END: GuardedCommit = GuardedCommit::new(
             "ended AS (
                 UPDATE session SET ended_at = fairway_now(), sealed_tokens = ''
@@ -235,7 +235,7 @@ impl SessionStore for Database {
         self.commit_guarded(&END, scope, &fact, None, input).await.map(|_| ())
     }
 
-    async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<LiveSession>, StoreError> {
+    async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<SessionForLogout>, StoreError> {
         let issuer = issuer.to_owned();
         let live = || {
             let of_identity =
@@ -247,12 +247,12 @@ impl SessionStore for Database {
                 .into_boxed::<'static, Pg>();
             match target {
                 LogoutTarget::IssuerSession(id) => of_issuer.filter(session::issuer_session.eq(id.clone())),
-                LogoutTarget::Subject(subject) => of_issuer.filter(identity::subject.eq(subject.clone())),
+                LogoutTarget::FactSubject(subject) => of_issuer.filter(identity::subject.eq(subject.clone())),
             }
         };
         let found: Vec<(Uuid, Uuid, String)> = self.load("sessions of a logout", live).await?;
         let session = |(tenant, session, actor): (Uuid, Uuid, String)| {
-            Ok(LiveSession {
+            Ok(SessionForLogout {
                 tenant: tenant.into(),
                 session_id: session.into(),
                 actor: require_decoded("actor", ActorRef::parse(&actor).ok())?,

@@ -5,7 +5,7 @@ use fairway_domain::{
     access::rights::VisibleScopes,
     execution::{
         Status,
-        ports::{ExecutionFilter, ExecutionStore},
+        ports::{ExecutionFilter, ExecutionReadStore},
     },
     release::{
         StateName,
@@ -22,7 +22,7 @@ use uuid::Uuid;
 /// Creates a store with one list connection and one point connection.
 async fn store() -> (TestDatabase, Database) {
     let database = TestDatabase::create().await.unwrap();
-    let options = DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
+    let options = DatabaseOptions { url: database.url_for_owner(), connections: 1, result_retention: Duration::from_secs(3_600) };
     let store = Database::new(&options).unwrap();
     (database, store)
 }
@@ -102,7 +102,7 @@ async fn limits_prepared_statements_of_lists_by_month() {
                             ..ExecutionFilter::default()
                         };
                         for page in pages() {
-                            ExecutionStore::list(&store, scope(), &filter, page).await.unwrap();
+                            ExecutionReadStore::list(&store, scope(), &filter, page).await.unwrap();
                         }
                         peak = peak.max(prepared_statement_count(&store.point_pool).await);
                     }

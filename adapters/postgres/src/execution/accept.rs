@@ -13,7 +13,7 @@ use fairway_domain::{
     access::ActorRef,
     audit::Fact,
     execution::{
-        Acceptance, Admission, ExecutionOutcome, Status,
+        Acceptance, AdmissionDecision, ExecutionOutcome, Status,
         dispatch::RequestContext,
         ports::{AcceptOutcome, ExpectedRevisions},
     },
@@ -239,16 +239,16 @@ impl<'a> AdmissionColumns<'a> {
     fn of(run: &'a Acceptance) -> Self {
         let running = Self { status: Status::Running.as_str(), ..Self::default() };
         match &run.admission {
-            Admission::Run { lease, lease_for, deadline_in } => {
+            AdmissionDecision::Run { lease, lease_for, deadline_in } => {
                 Self { lease: Some((*lease, *lease_for, *deadline_in)), ..running }
             }
-            Admission::Script { lease, lease_for, deadline_in, fact } => {
+            AdmissionDecision::Script { lease, lease_for, deadline_in, fact } => {
                 Self { lease: Some((*lease, *lease_for, *deadline_in)), is_script: true, fact: Some(fact), ..running }
             }
-            Admission::Queue { limit } => {
+            AdmissionDecision::Queue { limit } => {
                 Self { status: Status::Queued.as_str(), queue_limit: Some(i64::from(*limit)), ..Self::default() }
             }
-            Admission::Deny(fact) => Self {
+            AdmissionDecision::Deny(fact) => Self {
                 status: Status::Denied.as_str(),
                 outcome: Some(ExecutionOutcome::Denied.as_str()),
                 finished_at: Some(run.started_at.to_datetime()),
@@ -263,7 +263,7 @@ impl<'a> AdmissionColumns<'a> {
 fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>), StoreError> {
     let is_plain = |Acceptance { admission, delegated_access, .. }: &Acceptance| {
         let is_anonymous = delegated_access.share_link.is_some() || delegated_access.result_token.is_some();
-        matches!(admission, Admission::Run { .. }) && !is_anonymous
+        matches!(admission, AdmissionDecision::Run { .. }) && !is_anonymous
     };
     let admissions: Vec<AdmissionColumns<'v>> =
         pending.iter().map(|pending| AdmissionColumns::of(&pending.run)).collect();

@@ -15,8 +15,8 @@ use crate::{
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
-    erasure::RunErasure,
-    evidence::{ArtifactRow, ArtifactWithContent, EvidenceRecord, RetrievalRow, StoredEvidenceArtifact},
+    erasure::CoveringErasure,
+    evidence::{EvidenceArtifactRow, EvidenceArtifactWithContent, RunEvidence, RetrievalRow, StoredEvidenceArtifact},
     execution::Execution,
     id::{ApprovalId, ArtifactId, AssetId, ExecutionId},
     store::StoreError,
@@ -108,10 +108,10 @@ pub(crate) struct EvidenceLoader {
 #[async_trait]
 impl BatchLoader for EvidenceLoader {
     type Key = (Uuid, Uuid);
-    type Value = EvidenceRecord;
+    type Value = RunEvidence;
     const LABEL: &'static str = "evidence of runs";
 
-    async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
+    async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), RunEvidence>, StoreError> {
         static READ: Query = Query::from_fn(evidence_sql);
         let input = input_of_runs(keys);
         let rows = read(&self.pool, READ.text(&input)?, &input.params()).await?;
@@ -129,7 +129,7 @@ impl BatchLoader for EvidenceLoader {
 impl EvidenceLoader {
     /// Adds the times at which obligations were fulfilled. Sends no statement if no decision imposed an obligation,
     /// which is the common case.
-    async fn add_fulfilments(&self, records: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
+    async fn add_fulfilments(&self, records: &mut HashMap<(Uuid, Uuid), RunEvidence>) -> Result<(), StoreError> {
         static READ_FULFILMENT: Query = Query::from_fn(|| {
             let condition = run_condition("fulfilment");
             format!(
@@ -139,7 +139,7 @@ impl EvidenceLoader {
             )
         });
         let has_obligations =
-            |record: &EvidenceRecord| record.decisions.iter().any(|decision| !decision.obligations.is_empty());
+            |record: &RunEvidence| record.decisions.iter().any(|decision| !decision.obligations.is_empty());
         let runs_with_obligations: Vec<(Uuid, Uuid)> =
             records.iter().filter(|(_, record)| has_obligations(record)).map(|(key, _)| *key).collect();
         if runs_with_obligations.is_empty() {
@@ -158,7 +158,7 @@ impl EvidenceLoader {
 impl EvidenceLoader {
     /// Adds the retrieval queries that have not expired. Sends no statement if no run retrieved documents, which is
     /// the common case.
-    async fn add_queries(&self, records: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
+    async fn add_queries(&self, records: &mut HashMap<(Uuid, Uuid), RunEvidence>) -> Result<(), StoreError> {
         static READ_QUERIES: Query = Query::from_fn(queries_sql);
         let mut runs = Vec::new();
         let mut artifacts = Vec::new();
@@ -178,7 +178,7 @@ impl EvidenceLoader {
             let body: QueryBody = parse_json(row.column("body")?)?;
             let key = (row.column("tenant_id")?, row.column("execution_id")?);
             let artifact: ArtifactId = row.id("artifact_id")?;
-            let set_query = |record: &mut EvidenceRecord| {
+            let set_query = |record: &mut RunEvidence| {
                 let matching = record.retrievals.iter_mut().find(|retrieval| retrieval.artifact_id == artifact);
                 matching.into_iter().for_each(|retrieval| retrieval.query = Some(body.query.clone()));
             };
@@ -201,13 +201,13 @@ fn queries_sql() -> String {
     )
 }
 
-fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
+fn record(row: &Row) -> Result<RunEvidence, StoreError> {
     let digest = |name: &'static str| -> Result<Option<[u8; 32]>, StoreError> {
         row.column::<Option<&[u8]>>(name)?.map(|bytes| require_decoded(name, bytes.try_into().ok())).transpose()
     };
     let decisions: Vec<StoredDecision> = json_rows(row, "decisions")?;
     let artifacts: Vec<ArtifactBody> = json_rows(row, "artifacts")?;
-    let mut record = EvidenceRecord {
+    let mut record = RunEvidence {
         execution: execution(row)?,
         input_digest: require_decoded("input_digest", digest("input_digest")?)?,
         output_digest: digest("output_digest")?,
@@ -218,7 +218,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         retrievals: artifacts.iter().filter_map(retrieval).collect(),
         artifacts: artifacts
             .into_iter()
-            .map(|artifact| ArtifactRow {
+            .map(|artifact| EvidenceArtifactRow {
                 artifact_id: artifact.artifact_id,
                 artifact_kind: artifact.artifact_kind,
                 storage_ref: artifact.storage_ref,
@@ -236,9 +236,9 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
 }
 
 /// The erasure of the run's texts, if any.
-fn erasure(row: &Row) -> Result<Option<RunErasure>, StoreError> {
+fn erasure(row: &Row) -> Result<Option<CoveringErasure>, StoreError> {
     let (erasure_id, erased_at) = (row.optional_id("erasure_id")?, row.optional_timestamp("erased_at")?);
-    Ok(erasure_id.zip(erased_at).map(|(erasure_id, erased_at)| RunErasure { erasure_id, erased_at }))
+    Ok(erasure_id.zip(erased_at).map(|(erasure_id, erased_at)| CoveringErasure { erasure_id, erased_at }))
 }
 
 /// The retrieval that a document describes, if it is a retrieval event.
@@ -313,7 +313,7 @@ pub(super) async fn find_artifact(
     scope: TenantScope,
     id: ExecutionId,
     artifact: ArtifactId,
-) -> Result<Option<(Execution, ArtifactWithContent)>, StoreError> {
+) -> Result<Option<(Execution, EvidenceArtifactWithContent)>, StoreError> {
     static READ_ARTIFACT: Query = Query::from_fn(artifact_sql);
     let input = run_params(scope, id)
         .with_param("artifact_id", artifact.uuid())
@@ -323,8 +323,8 @@ pub(super) async fn find_artifact(
         Some(bytes) => read_large_payload(database, scope, id, artifact, bytes).await?,
         None => row.column::<Option<&str>>("payload")?.map(parse_json).transpose()?,
     };
-    let document = ArtifactWithContent {
-        artifact: ArtifactRow {
+    let document = EvidenceArtifactWithContent {
+        artifact: EvidenceArtifactRow {
             artifact_id: row.id("artifact_id")?,
             artifact_kind: row.column("artifact_kind")?,
             storage_ref: row.column("storage_ref")?,

@@ -11,7 +11,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    execution::{Execution, ports::RunState},
+    execution::{Execution, ports::StoredRun},
     id::ExecutionId,
     store::StoreError,
     tenant::TenantScope,
@@ -52,8 +52,8 @@ pub(crate) struct FoundRun {
 }
 
 impl FoundRun {
-    pub(super) fn into_state(self) -> RunState {
-        RunState { execution: self.execution, is_output_omitted: self.output_bytes.is_some() }
+    pub(super) fn into_state(self) -> StoredRun {
+        StoredRun { execution: self.execution, is_output_omitted: self.output_bytes.is_some() }
     }
 }
 

@@ -15,7 +15,7 @@ use fairway_domain::{
     evidence::EvidenceArtifact,
     execution::{
         Status,
-        review::{AnswerUnderReview, DeadlineCheck, ExpiredReview, ReviewEnd, ReviewStore},
+        review::{AnswerUnderReview, DeadlineCheck, ReviewDueToEnd, ReviewEnd, ReviewStore},
     },
     id::ExecutionId,
     idempotency::KeyedOutcome,
@@ -181,14 +181,14 @@ impl ReviewStore for Database {
         }))
     }
 
-    async fn list_expired(&self) -> Result<Vec<ExpiredReview>, StoreError> {
+    async fn list_expired(&self) -> Result<Vec<ReviewDueToEnd>, StoreError> {
         let rows = self.fetch(&OVERDUE, Input::one().with("max_reviews", MAX_OVERDUE)).await?;
         rows.iter()
             .map(|row| {
-                Ok(ExpiredReview {
+                Ok(ReviewDueToEnd {
                     scope: TenantScope::for_background_task(row.id("tenant_id")?),
                     execution_id: row.id("execution_id")?,
-                    workload_status: row.parse_column("status", workload::Status::parse)?,
+                    workload_status: row.parse_column("status", workload::WorkloadStatus::parse)?,
                 })
             })
             .collect()

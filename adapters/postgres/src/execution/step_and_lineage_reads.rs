@@ -14,7 +14,7 @@ use fairway_domain::{
     evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, decisions_before},
     execution::StepRow,
     id::{DecisionId, ExecutionId, LineageId},
-    policy::Outcome,
+    policy::DecisionOutcome,
     store::StoreError,
     tenant::TenantScope,
     time::Timestamp,
@@ -117,7 +117,7 @@ fn page(row: &Row) -> Result<LineagePage, StoreError> {
         row.column::<Option<&str>>("decisions")?.map(parse_json).transpose()?.unwrap_or_default();
     let decisions = decisions
         .into_iter()
-        .map(|decision| Ok((decision.decision_id, require_decoded("outcome", Outcome::parse(&decision.outcome))?)))
+        .map(|decision| Ok((decision.decision_id, require_decoded("outcome", DecisionOutcome::parse(&decision.outcome))?)))
         .collect::<Result<Vec<_>, StoreError>>()?;
     let inputs_exist = row.column("inputs_exist")?;
     Ok(LineagePage {
@@ -148,7 +148,7 @@ pub(super) async fn read_lineage(
 }
 
 impl ItemBody {
-    fn read(self, decisions: &[(DecisionId, Outcome)], inputs_exist: bool) -> Result<LineageRow, StoreError> {
+    fn read(self, decisions: &[(DecisionId, DecisionOutcome)], inputs_exist: bool) -> Result<LineageRow, StoreError> {
         let origin = require_decoded("origin", Origin::parse(&self.origin))?;
         Ok(LineageRow {
             lineage_id: self.lineage_id,

@@ -8,7 +8,7 @@ use crate::{param::array_literal, row::require_decoded};
 use fairway_domain::{
     evidence::RecordedDecision,
     id::DecisionId,
-    policy::{FailedRule, Outcome},
+    policy::{FailedRule, DecisionOutcome},
     store::StoreError,
     time::Timestamp,
 };
@@ -30,7 +30,7 @@ impl StoredDecision {
         let (rules, failed_rules) = decode_rules(self.rules);
         Ok(RecordedDecision {
             decision_id: self.decision_id,
-            outcome: require_decoded("decisions", Outcome::parse(&self.outcome))?,
+            outcome: require_decoded("decisions", DecisionOutcome::parse(&self.outcome))?,
             reason_code: self.reason_code,
             obligations: self.obligations,
             rules,

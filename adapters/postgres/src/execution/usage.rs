@@ -20,7 +20,7 @@ use fairway_domain::{
     execution::{
         ports::ExecutionFilter,
         usage::{
-            DurationBuckets, ModelUsage, RunSummary, TimeRange, UsageCount, UsageFilter, UsageGrouping, UsageKey,
+            DurationBuckets, ModelUsage, WorkloadSlugAndUsage, TimeRange, UsageBucketTotals, UsageFilter, UsageGrouping, UsageKey,
             UsageStore,
         },
     },
@@ -75,7 +75,7 @@ pub(super) async fn computed_summaries(
     database: &Database,
     scope: TenantScope,
     ids: &[ExecutionId],
-) -> Result<HashMap<ExecutionId, RunSummary>, StoreError> {
+) -> Result<HashMap<ExecutionId, WorkloadSlugAndUsage>, StoreError> {
     static SUMMARIZE: Query = Query::from_fn(summaries_sql);
     if ids.is_empty() {
         return Ok(HashMap::new());
@@ -93,7 +93,7 @@ pub(super) async fn computed_summaries(
     let summary = |row: &Row| {
         Ok((
             row.id("execution_id")?,
-            RunSummary { workload_slug: row.column("workload_slug")?, usage: model_usage(row)? },
+            WorkloadSlugAndUsage { workload_slug: row.column("workload_slug")?, usage: model_usage(row)? },
         ))
     };
     rows.iter().map(summary).collect()
@@ -120,7 +120,7 @@ impl UsageStore for Database {
         day: TimeRange,
         grouping: UsageGrouping,
         limit: u32,
-    ) -> Result<Vec<UsageCount>, StoreError> {
+    ) -> Result<Vec<UsageBucketTotals>, StoreError> {
         let (sql, values) = usage_sql(scope, filter, day, grouping, limit);
         let sql = values.number_names(sql)?;
         let rows = self.read_partitioned_list(MAX_PAGE_MEMORY_BYTES, &sql, &values.params()).await?;
@@ -133,7 +133,7 @@ impl UsageStore for Database {
             Ok::<_, StoreError>(UsageKey { workload, model: row.column("model")?, day })
         };
         let read = |row: &Row| {
-            Ok(UsageCount {
+            Ok(UsageBucketTotals {
                 key: key(row)?,
                 bucket: row.column("bucket")?,
                 runs: count(row, "runs")?.unwrap_or_default(),

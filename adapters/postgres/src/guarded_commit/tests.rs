@@ -3,7 +3,7 @@
 use super::*;
 use fairway_domain::{
     access::ActorRef,
-    audit::{FactKind, Stamp, Subject},
+    audit::{FactKind, Stamp, FactSubject},
     time::Timestamp,
 };
 use uuid::Uuid;
@@ -57,7 +57,7 @@ fn fact() -> Fact {
         actor: ActorRef::local(),
         request_id: Uuid::nil().into(),
     };
-    let subject = Subject { kind: "thing", id: Uuid::nil() };
+    let subject = FactSubject { kind: "thing", id: Uuid::nil() };
     Fact::new(FactKind::AssetLifecycleChanged, subject, None, &stamp, serde_json::json!({}))
 }
 

@@ -7,7 +7,7 @@ use fairway_domain::{
     id::AssetId,
     knowledge::{
         IndexRevision,
-        ports::RevisionRange,
+        ports::SameDocumentRevisions,
         retrieval::{EmbeddingModel, IndexEmbeddingModels},
     },
     store::StoreError,
@@ -68,7 +68,7 @@ pub(super) async fn revisions_with_same_documents(
     scope: TenantScope,
     asset: AssetId,
     revision: IndexRevision,
-) -> Result<RevisionRange, StoreError> {
+) -> Result<SameDocumentRevisions, StoreError> {
     static FIND_RANGE: Query = Query::new(
         "SELECT coalesce((
                 SELECT revision FROM knowledge_ingest
@@ -83,8 +83,8 @@ pub(super) async fn revisions_with_same_documents(
             ), {revision}) AS last",
     );
     let Some(row) = database.fetch_one(&FIND_RANGE, revision_params(scope, asset, revision)).await? else {
-        return Ok(RevisionRange { first: revision, last: revision });
+        return Ok(SameDocumentRevisions { first: revision, last: revision });
     };
     let number = |name: &'static str| row.column::<i64>(name).map(IndexRevision::new);
-    Ok(RevisionRange { first: number("first")?, last: number("last")? })
+    Ok(SameDocumentRevisions { first: number("first")?, last: number("last")? })
 }

@@ -19,7 +19,7 @@ use fairway_domain::{
     knowledge::{
         document::metadata_hashes,
         ports::SearchScope,
-        retrieval::{SearchHit, SearchResults, VectorCoverage, cosine_similarity, max_compared_vectors},
+        retrieval::{SearchHit, SearchResults, VectorSearchCoverage, unit_vector_similarity, max_compared_vectors},
     },
     store::StoreError,
     tenant::TenantScope,
@@ -38,7 +38,7 @@ const MAX_COMPARED_BYTES: usize = 128 << 20;
 
 /// Permits for vector searches. They are per process, because they limit its memory. Tenants take turns.
 static SEARCH_PERMITS: LazyLock<FairSemaphore<TenantId>> =
-    LazyLock::new(|| FairSemaphore::new(Limits::with_permits(MAX_SEARCHES)));
+    LazyLock::new(|| FairSemaphore::new(Limits::unlimited_per_key(MAX_SEARCHES)));
 
 /// The chunks that a search compares.
 struct Candidates<'a> {
@@ -147,7 +147,7 @@ pub(super) async fn coverage(
     database: &Database,
     scope: TenantScope,
     search_scope: &SearchScope,
-) -> Result<VectorCoverage, StoreError> {
+) -> Result<VectorSearchCoverage, StoreError> {
     static LENGTH: Query = Query::new(
         "SELECT octet_length(embedding) / 4 AS dimensions FROM knowledge_chunk
         WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
@@ -178,7 +178,7 @@ pub(super) async fn coverage(
     // scan suffices.
     let rows = database.read_list(0, COUNT.text(&input)?, &input.params()).await?;
     let chunks: i64 = rows.first().map_or(Ok(0), |row| row.column("chunks"))?;
-    Ok(VectorCoverage { limit, is_complete: chunks <= i64::from(limit) })
+    Ok(VectorSearchCoverage { limit, is_complete: chunks <= i64::from(limit) })
 }
 
 /// Renders a vector in PostgreSQL's text format.
@@ -218,7 +218,7 @@ fn rank_candidates(vector: &[f32], rows: &[Row], limit: u32) -> Result<SearchRes
         let bytes: &[u8] = row.column("embedding")?;
         let candidate: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|part| f32::from_le_bytes(*part)).collect();
         require_decoded("embedding", (candidate.len() == vector.len()).then_some(()))?;
-        hits.push(SearchHit { chunk_id: row.id("chunk_id")?, score: cosine_similarity(vector, &candidate) });
+        hits.push(SearchHit { chunk_id: row.id("chunk_id")?, score: unit_vector_similarity(vector, &candidate) });
     }
     Ok(SearchResults { hits, is_capped: rows.len() > limit })
 }
@@ -282,7 +282,7 @@ mod tests {
         const ROUNDS: usize = 50;
         let clone = TestDatabase::create().await.unwrap();
         let owner = clone.connect_as_owner().await.unwrap();
-        let options = DatabaseOptions { url: clone.url(), connections: 4, result_retention: LONG };
+        let options = DatabaseOptions { url: clone.url_for_owner(), connections: 4, result_retention: LONG };
         let database = Database::new(&options).unwrap();
         let scope = TenantScope::for_background_task(Uuid::from_u128(1).into());
         let asset = Uuid::from_u128(3).into();

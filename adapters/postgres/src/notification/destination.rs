@@ -15,7 +15,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     notification::{
         Channel,
-        destination::{Destination, DestinationRecord, DestinationScope, MAX_CONFIGURATION_BYTES, MAX_DESTINATIONS},
+        destination::{Destination, DestinationRecord, DestinationScope, MAX_CONFIGURATION_BYTES, MAX_DESTINATIONS_PER_SCOPE},
         ports::DestinationStore,
     },
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
@@ -194,7 +194,7 @@ impl DestinationStore for Database {
             .with("created_at", next.created_at.to_datetime())
             .with("created_by", next.created_by.to_string())
             .with("revision", next.revision.get())
-            .with_param("max_destinations", i64::from(MAX_DESTINATIONS));
+            .with_param("max_destinations", i64::from(MAX_DESTINATIONS_PER_SCOPE));
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 

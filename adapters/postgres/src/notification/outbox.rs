@@ -16,7 +16,7 @@ use fairway_domain::{
         Channel, Severity,
         console_link::INBOX_PAGE_PATH,
         delivery::{DeliveryEvent, DeliveryStatus},
-        message::{DigestLine, Message, OutgoingMessage, Receiver},
+        message::{DigestLine, NotificationMessage, OutgoingMessage, Receiver},
         ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, DeliveryClaimRef, OutboxStore},
         text::digest_title,
     },
@@ -129,7 +129,7 @@ static LINES: Query = Query::new(
 
 /// Decodes the message of a delivery. The title of a digest is the number of its notifications, and its severity is
 /// the highest of theirs.
-fn message(row: &Row, digest: Digest) -> Result<Message, StoreError> {
+fn message(row: &Row, digest: Digest) -> Result<NotificationMessage, StoreError> {
     let Digest { lines, total } = digest;
     let category = row.parse_column("category", NotificationCategory::parse)?;
     let severity = row.parse_column("severity", Severity::parse)?;
@@ -138,7 +138,7 @@ fn message(row: &Row, digest: Digest) -> Result<Message, StoreError> {
     } else {
         (digest_title(category, total), Some(INBOX_PAGE_PATH.to_owned()))
     };
-    Ok(Message {
+    Ok(NotificationMessage {
         delivery_id: row.id("delivery_id")?,
         tenant: row.id("tenant_id")?,
         category,

@@ -27,7 +27,7 @@ use fairway_domain::{
         preference::PreferenceSet,
         projection::{AnnouncementContext, NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext},
         recipient::MAX_RECIPIENTS,
-        rule::rule_of_kind,
+        rule::base_rule_of_kind,
     },
     notification_category::NotificationCategory,
     store::{CommitError, StoreError},
@@ -45,11 +45,11 @@ use uuid::Uuid;
 
 /// The kinds of facts that can cause notifications.
 static NOTIFYING_KINDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    FactKind::ALL.iter().filter(|kind| rule_of_kind(**kind).is_some()).map(|kind| kind.as_str()).collect()
+    FactKind::ALL.iter().filter(|kind| base_rule_of_kind(**kind).is_some()).map(|kind| kind.as_str()).collect()
 });
 /// The roles whose holders may act on a fact of any kind.
 static ACTING_ROLES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| rule_of_kind(*kind)?.acting_permission).collect();
+    let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| base_rule_of_kind(*kind)?.acting_permission).collect();
     let can_act = |role: &Role| acting.iter().any(|permission| role.permissions().has(*permission));
     Role::ALL.iter().filter(|role| can_act(role)).map(|role| role.as_str()).collect()
 });

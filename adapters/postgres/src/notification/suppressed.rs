@@ -12,7 +12,7 @@ use fairway_domain::{
     notification::{
         Channel,
         ports::{SuppressedDecisionStore, SuppressedFilter},
-        preference::{DecidingScope, ReasonCode},
+        preference::{DecidingScope, SuppressionReason},
         projection::SuppressedDecision,
     },
     notification_category::NotificationCategory,
@@ -32,7 +32,7 @@ fn decision(row: &Row) -> Result<SuppressedDecision, StoreError> {
         category: row.parse_column("category", NotificationCategory::parse)?,
         event_kind: row.column("event_kind")?,
         event_id: row.id("event_id")?,
-        reason: row.parse_column("reason_code", ReasonCode::parse)?,
+        reason: row.parse_column("reason_code", SuppressionReason::parse)?,
         scope: scope.transpose()?,
         revision: row.column::<Option<i64>>("deciding_revision")?.map(Revision::new),
         channel: channel.map(channel_of).transpose()?,

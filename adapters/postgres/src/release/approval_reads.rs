@@ -16,7 +16,7 @@ use fairway_domain::{
     note::MAX_NOTE_CHARS,
     release::{
         BindingsDigest,
-        review::{ReviewerVerdict, Verdict},
+        review::{ReviewerVerdict, ReleaseVerdict},
     },
     store::{Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -54,7 +54,7 @@ impl StoredRow for StoredApproval {
         let age = (self.read_at - self.recorded_at).whole_seconds().max(0);
         Ok(ReviewerVerdict {
             approval_id: self.approval_id.into(),
-            verdict: require_decoded("outcome", Verdict::parse(&self.outcome))?,
+            verdict: require_decoded("outcome", ReleaseVerdict::parse(&self.outcome))?,
             by: require_decoded("approved_by", ActorRef::parse(&self.approved_by).ok())?,
             at: Timestamp::new(self.approved_at),
             note: self.body,

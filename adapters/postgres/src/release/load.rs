@@ -8,7 +8,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    release::ports::{ReleaseWithDeployment, TenantRelease},
+    release::ports::{ReleaseWithDeployment, TenantReleaseKey},
     store::StoreError,
 };
 use std::collections::HashMap;
@@ -60,16 +60,16 @@ impl Database {
     pub(crate) async fn releases_after(
         &self,
         query: &Query,
-        after: Option<TenantRelease>,
+        after: Option<TenantReleaseKey>,
         limit: u32,
-    ) -> Result<Vec<TenantRelease>, StoreError> {
+    ) -> Result<Vec<TenantReleaseKey>, StoreError> {
         let (tenant, release) =
             after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()));
         let input =
             Input::one().with("after_tenant", tenant).with("after_release", release).with("max_rows", i64::from(limit));
         let rows = self.fetch(query, input).await?;
         rows.iter()
-            .map(|row| Ok(TenantRelease { tenant: row.id("tenant_id")?, release: row.id("release_id")? }))
+            .map(|row| Ok(TenantReleaseKey { tenant: row.id("tenant_id")?, release: row.id("release_id")? }))
             .collect()
     }
 }

@@ -14,7 +14,7 @@ use fairway_domain::{
         frozen_reference::FrozenReference,
         lane::{Lane, TargetLane},
         ports::ReleaseWithDeployment,
-        review::{ReviewerVerdict, Verdict},
+        review::{ReviewerVerdict, ReleaseVerdict},
         rollback::ReleaseEvidenceArtifact,
     },
     rollout::{AdvanceMode, HoldReason, Rollout, RolloutPlan, RolloutRecord, RolloutStatus},
@@ -136,7 +136,7 @@ struct ApprovalRow {
 fn approval(row: ApprovalRow) -> Result<ReviewerVerdict, StoreError> {
     Ok(ReviewerVerdict {
         approval_id: row.approval_id.into(),
-        verdict: require_decoded("outcome", Verdict::parse(&row.outcome))?,
+        verdict: require_decoded("outcome", ReleaseVerdict::parse(&row.outcome))?,
         by: require_decoded("approved_by", ActorRef::parse(&row.approved_by).ok())?,
         at: row.approved_at,
         note: None,

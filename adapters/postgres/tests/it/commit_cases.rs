@@ -29,7 +29,7 @@ use fairway_domain::{
     slug::Slug,
     store::{CommitError, Conflict},
     tenant::{DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID},
-    workload::{Status, Workload, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
+    workload::{WorkloadStatus, Workload, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
 };
 use fairway_postgres::Database;
 use std::{pin::Pin, sync::Arc};
@@ -309,7 +309,7 @@ async fn workload_change(fixture: &Fixture) -> Decision {
     let workload = fixture.workload().await;
     let interface = InterfaceConfig::parse(&serde_json::json!({ "presentation_mode": "chat" })).unwrap();
     let patch = WorkloadPatch {
-        status: Some(Status::Suspended),
+        status: Some(WorkloadStatus::Suspended),
         interface_config: Some(Some(interface)),
         ..WorkloadPatch::default()
     };

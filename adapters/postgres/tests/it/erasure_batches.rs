@@ -4,7 +4,7 @@ use crate::fixture::{Fixture, acceptance, actor, ending, fresh, scope, stamp};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    erasure::{BatchOutcome, ErasureStore, SubjectErasure},
+    erasure::{ErasureBatchOutcome, ErasureStore, SubjectErasure},
     execution::ports::RunStore,
     id::ErasureId,
 };
@@ -40,9 +40,9 @@ async fn approved(fixture: &Fixture) -> ErasureId {
 }
 
 /// Erases batches until nothing is left to do for now. Returns the outcome of each batch.
-async fn batches(fixture: &Fixture, erasure: ErasureId) -> Vec<BatchOutcome> {
+async fn batches(fixture: &Fixture, erasure: ErasureId) -> Vec<ErasureBatchOutcome> {
     let mut outcomes = Vec::new();
-    while outcomes.last().is_none_or(|last| *last == BatchOutcome::More) {
+    while outcomes.last().is_none_or(|last| *last == ErasureBatchOutcome::More) {
         outcomes.push(fixture.store.erase_batch(scope(), erasure).await.unwrap());
     }
     outcomes
@@ -56,13 +56,13 @@ async fn run_that_commits_behind_the_scan_is_erased_too() {
     let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
     let late_run = acceptance(&deployed_release);
     let erasure = approved(&fixture).await;
-    assert_eq!(batches(&fixture, erasure).await.last(), Some(&BatchOutcome::Waiting));
+    assert_eq!(batches(&fixture, erasure).await.last(), Some(&ErasureBatchOutcome::Waiting));
     fixture.store.accept(scope(), &late_run, revisions, None).await.unwrap();
     fixture.store.finish(scope(), &ending(&late_run)).await.unwrap();
-    assert_eq!(batches(&fixture, erasure).await, [BatchOutcome::Waiting], "it may not be the last one");
+    assert_eq!(batches(&fixture, erasure).await, [ErasureBatchOutcome::Waiting], "it may not be the last one");
     assert_eq!(fixture.query_number("SELECT count(*) FROM execution_input").await, 1);
     fixture.database.set_clock_offset(200).await.unwrap();
-    assert_eq!(batches(&fixture, erasure).await.last(), Some(&BatchOutcome::Done));
+    assert_eq!(batches(&fixture, erasure).await.last(), Some(&ErasureBatchOutcome::Done));
     assert_eq!(fixture.query_number("SELECT count(*) FROM execution_input").await, 0);
     assert_eq!(fixture.query_number("SELECT runs FROM subject_erasure").await, 1);
 }
@@ -93,14 +93,14 @@ async fn erasure_stays_in_its_tenant_and_marks_runs_once() {
     let fixture = fixture_with_runs().await;
     let (first, second) = (approved(&fixture).await, approved(&fixture).await);
     for erasure in [first, second] {
-        assert_eq!(batches(&fixture, erasure).await, [BatchOutcome::More, BatchOutcome::Waiting]);
+        assert_eq!(batches(&fixture, erasure).await, [ErasureBatchOutcome::More, ErasureBatchOutcome::Waiting]);
         fixture.database.set_clock_offset(200).await.unwrap();
-        let repeated = [BatchOutcome::More, BatchOutcome::More, BatchOutcome::Done];
+        let repeated = [ErasureBatchOutcome::More, ErasureBatchOutcome::More, ErasureBatchOutcome::Done];
         assert_eq!(batches(&fixture, erasure).await, repeated);
         fixture.database.set_clock_offset(0).await.unwrap();
         // A process could be killed after its last batch, before it records the completion. Another batch then
         // changes nothing.
-        assert_eq!(fixture.store.erase_batch(scope(), erasure).await.unwrap(), BatchOutcome::Done);
+        assert_eq!(fixture.store.erase_batch(scope(), erasure).await.unwrap(), ErasureBatchOutcome::Done);
     }
     let counts = [first, second].map(|id| format!("SELECT runs FROM subject_erasure WHERE erasure_id = '{id}'"));
     assert_eq!((fixture.query_number(&counts[0]).await, fixture.query_number(&counts[1]).await), (1, 0));
@@ -119,16 +119,16 @@ async fn erasure_stays_in_its_tenant_and_marks_runs_once() {
 async fn one_process_at_a_time_executes_an_erasure() {
     let fixture = fixture_with_runs().await;
     let erasure = approved(&fixture).await;
-    let other = crate::fixture::connect(&fixture.database.url()).await;
+    let other = crate::fixture::connect(&fixture.database.url_for_owner()).await;
     other.batch_execute("BEGIN; SELECT FROM subject_erasure FOR UPDATE").await.unwrap();
-    assert_eq!(fixture.store.erase_batch(scope(), erasure).await.unwrap(), BatchOutcome::Taken);
+    assert_eq!(fixture.store.erase_batch(scope(), erasure).await.unwrap(), ErasureBatchOutcome::Taken);
     assert_eq!(fixture.query_number("SELECT count(*) FROM execution_input").await, 2);
     other.batch_execute("ROLLBACK").await.unwrap();
-    assert_eq!(fixture.store.erase_batch(scope(), erasure).await.unwrap(), BatchOutcome::More);
+    assert_eq!(fixture.store.erase_batch(scope(), erasure).await.unwrap(), ErasureBatchOutcome::More);
     assert_eq!(fixture.query_number("SELECT count(*) FROM execution_input").await, 1);
     // An erasure that is only requested, and not approved, is not executed.
     let requested = SubjectErasure::request(fresh(), actor(), &stamp()).unwrap();
     let id = requested.next.erasure_id;
     fixture.store.commit_request(scope(), requested, None).await.unwrap();
-    assert_eq!(fixture.store.erase_batch(scope(), id).await.unwrap(), BatchOutcome::Taken);
+    assert_eq!(fixture.store.erase_batch(scope(), id).await.unwrap(), ErasureBatchOutcome::Taken);
 }

@@ -7,7 +7,7 @@ use fairway_domain::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunError, Status,
         dispatch::LeaseRef,
         ports::{
-            AcceptOutcome, EventStore, ExecutionStore, ExpectedRevisions, LapsedFilter, LeaseState, LeaseStore,
+            AcceptOutcome, EventStore, ExecutionReadStore, ExpectedRevisions, LapsedFilter, LeaseState, LeaseStore,
             RunStore,
         },
     },
@@ -44,7 +44,7 @@ pub(crate) async fn accepted(fixture: &Fixture) -> Acceptance {
 }
 
 async fn read(fixture: &Fixture, run: &Acceptance) -> Execution {
-    ExecutionStore::find(&*fixture.store, scope(), run.execution_id).await.unwrap().unwrap()
+    ExecutionReadStore::find(&*fixture.store, scope(), run.execution_id).await.unwrap().unwrap()
 }
 
 async fn renewed(fixture: &Fixture, run: &Acceptance) -> LeaseState {
@@ -112,7 +112,7 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
     let lineage =
         fixture.store.lineage(scope(), run.execution_id, LineageFilter::default(), 50, 0).await.unwrap().unwrap();
     assert_eq!((lineage.execution, lineage.total, lineage.items.len()), (expected_execution, 1, 1));
-    assert_eq!(lineage.items[0].digest, fairway_domain::execution::digest_text(&run.inputs.digest()));
+    assert_eq!(lineage.items[0].digest, fairway_domain::execution::format_digest(&run.inputs.digest()));
     assert!(!lineage.items[0].redacted);
     assert_eq!(fixture.store.steps(scope(), run.execution_id).await.unwrap().len(), 1);
     let second_end = fixture.store.finish(scope(), &end).await.unwrap_err();
@@ -126,7 +126,7 @@ async fn does_not_find_or_end_runs_of_another_tenant() {
     let fixture = Fixture::new().await;
     let run = accepted(&fixture).await;
     let other_tenant = fairway_domain::tenant::TenantScope::for_background_task(fresh());
-    assert_eq!(ExecutionStore::find(&*fixture.store, other_tenant, run.execution_id).await.unwrap(), None);
+    assert_eq!(ExecutionReadStore::find(&*fixture.store, other_tenant, run.execution_id).await.unwrap(), None);
     let error = fixture.store.finish(other_tenant, &ending(&run)).await.unwrap_err();
     assert!(matches!(error, CommitError::Stale));
     let renewed = fixture.store.renew(other_tenant, run.execution_id, lease_of(&run)).await.unwrap();
@@ -194,7 +194,7 @@ async fn batched_accepts_and_ends_return_independent_results() {
             _ => AcceptOutcome::Accepted,
         };
         assert_eq!(outcome, expected, "{number}");
-        let found = ExecutionStore::find(&*fixture.store, scope(), run.execution_id).await.unwrap();
+        let found = ExecutionReadStore::find(&*fixture.store, scope(), run.execution_id).await.unwrap();
         assert_eq!(found.is_some(), outcome == AcceptOutcome::Accepted);
         if outcome == AcceptOutcome::Accepted {
             accepted.push(run);

@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, actor, fresh, new_asset, now, open_store, scope, stamp};
 use fairway_domain::{
     asset::{Asset, kind::AssetKind, ports::AssetStore},
-    audit::{AuditFilter, AuditStore, Fact, FactKind, FactSequencer, Stamp, Subject, leaf_hash},
+    audit::{AuditFilter, AuditStore, Fact, FactKind, FactSequencer, Stamp, FactSubject, leaf_hash},
     id::TenantId,
     store::{Page, PageRequest},
     tenant::{DEFAULT_TENANT_ID, Tenant, TenantScope, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
@@ -60,7 +60,7 @@ async fn concurrent_writers_and_sequencers_produce_gapless_logs() {
     let writing = Arc::new(AtomicUsize::new(WRITERS));
     let mut sequencers = JoinSet::new();
     for _ in 0..SEQUENCERS {
-        let store = open_store(&fixture.database.url(), 1);
+        let store = open_store(&fixture.database.url_for_owner(), 1);
         sequencers.spawn(sequence(store, Arc::clone(&writing)));
     }
     let mut writers = JoinSet::new();
@@ -110,7 +110,7 @@ async fn concurrent_writers_and_sequencers_produce_gapless_logs() {
 /// Writes a fact as a store does.
 async fn record(client: &impl GenericClient, fact_id: Uuid) {
     let stamp = Stamp { fact_id: fact_id.into(), at: now(), actor: actor(), request_id: fresh() };
-    let subject = Subject { kind: "asset", id: Uuid::now_v7() };
+    let subject = FactSubject { kind: "asset", id: Uuid::now_v7() };
     let fact = Fact::new(FactKind::AssetCreated, subject, None, &stamp, json!({ "slug": "x" }));
     let body = fact.canonical_bytes(TenantId::from(DEFAULT_TENANT_ID));
     let leaf = leaf_hash(&body).to_vec();
@@ -189,7 +189,7 @@ async fn leaves_are_the_hashes_that_the_facts_were_sequenced_with() {
 async fn plan_from_an_empty_log_reads_each_fact_once() {
     const FACTS: i64 = 3_000;
     let fixture = Fixture::new().await;
-    let new_store = open_store(&fixture.database.url(), 1);
+    let new_store = open_store(&fixture.database.url_for_owner(), 1);
     // The tables have no statistics yet, and this connection caches the plans that it makes now.
     fixture.run("DELETE FROM fact_pending").await;
     record(&fixture.owner, Uuid::now_v7()).await;

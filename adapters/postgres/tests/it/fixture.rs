@@ -18,7 +18,7 @@ use fairway_domain::{
         lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     },
     execution::{
-        Acceptance, Admission, DelegatedAccess, ExecutionOutcome, FinishRecord, Payload, RunRef, Status, StepRecord,
+        Acceptance, AdmissionDecision, AdditionalAccess, ExecutionOutcome, FinishRecord, Payload, RunRef, Status, StepRecord,
         dispatch::{Claim, RequestContext},
         ports::{ExpectedRevisions, RunStore},
         progress::{ProgressRecord, RunEvent},
@@ -35,7 +35,7 @@ use fairway_domain::{
         frozen_reference::FrozenReference,
         lane::{Lane, TargetLane},
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
-        review::{ApprovalRule, SelfApproval, Verdict},
+        review::{ApprovalRule, SelfApproval, ReleaseVerdict},
     },
     slug::Slug,
     store::Revision,
@@ -85,7 +85,7 @@ impl Fixture {
     }
 
     pub(crate) async fn over(database: TestDatabase, connections: usize) -> Self {
-        Self { store_fixture: StoreFixture::new(&database.url(), connections).await, database }
+        Self { store_fixture: StoreFixture::new(&database.url_for_owner(), connections).await, database }
     }
 
     /// Closes the connections and returns the database.
@@ -187,7 +187,7 @@ impl StoreFixture {
         let deployed_release = self.submitted(workload, version).await;
         let change = deployed_release
             .release
-            .record_verdict(fresh(), Verdict::Approved, Note::parse("read it"), RULE, &stamp())
+            .record_verdict(fresh(), ReleaseVerdict::Approved, Note::parse("read it"), RULE, &stamp())
             .unwrap();
         self.store.commit_review(scope(), change, None).await.unwrap();
         let deployed_release = self.current_release(&deployed_release.release).await;
@@ -391,7 +391,7 @@ pub(crate) fn acceptance(deployed_release: &ReleaseWithDeployment) -> Acceptance
         lane: Lane::Standard,
         submitter: actor(),
         snapshot: snapshot_digest(deployed_release),
-        decision: decision(policy::Outcome::Allow),
+        decision: decision(policy::DecisionOutcome::Allow),
         inputs: Payload { body: json!({ "ticket": "I was charged twice" }).to_string().into(), salt: [1; 16] },
         request_context: RequestContext {
             request_id: fresh(),
@@ -400,20 +400,20 @@ pub(crate) fn acceptance(deployed_release: &ReleaseWithDeployment) -> Acceptance
             session: None,
         },
         started_at: now(),
-        admission: Admission::Run { lease: fresh(), lease_for: LEASE, deadline_in: Duration::from_secs(600) },
-        delegated_access: DelegatedAccess::default(),
+        admission: AdmissionDecision::Run { lease: fresh(), lease_for: LEASE, deadline_in: Duration::from_secs(600) },
+        delegated_access: AdditionalAccess::default(),
     }
 }
 
 /// An admitted run like [`acceptance`], but queued.
 pub(crate) fn queued(deployed_release: &ReleaseWithDeployment) -> Acceptance {
-    Acceptance { admission: Admission::Queue { limit: 100_000 }, ..acceptance(deployed_release) }
+    Acceptance { admission: AdmissionDecision::Queue { limit: 100_000 }, ..acceptance(deployed_release) }
 }
 
 /// The acceptance of a script, like [`acceptance`] for a run.
 pub(crate) fn script(deployed_release: &ReleaseWithDeployment) -> Acceptance {
     let run = acceptance(deployed_release);
-    let admission = Admission::Script {
+    let admission = AdmissionDecision::Script {
         lease: fresh(),
         lease_for: LEASE,
         deadline_in: Duration::from_secs(600),
@@ -442,12 +442,12 @@ pub(crate) fn claim() -> Claim {
 /// A run like [`acceptance`], but denied by policy.
 pub(crate) fn denied(deployed_release: &ReleaseWithDeployment) -> Acceptance {
     let mut run = acceptance(deployed_release);
-    run.decision = decision(policy::Outcome::Deny);
-    run.admission = Admission::Deny(Box::new(run_ref(&run).denied_fact(&run.decision, &stamp())));
+    run.decision = decision(policy::DecisionOutcome::Deny);
+    run.admission = AdmissionDecision::Deny(Box::new(run_ref(&run).denied_fact(&run.decision, &stamp())));
     run
 }
 
-fn decision(outcome: policy::Outcome) -> RecordedDecision {
+fn decision(outcome: policy::DecisionOutcome) -> RecordedDecision {
     RecordedDecision {
         decision_id: fresh(),
         outcome,
@@ -475,8 +475,8 @@ pub(crate) fn run_ref(run: &Acceptance) -> RunRef<'_> {
 
 pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
     match &run.admission {
-        Admission::Run { lease, .. } | Admission::Script { lease, .. } => *lease,
-        Admission::Queue { .. } | Admission::Deny(_) => panic!("a queued or denied run holds no lease"),
+        AdmissionDecision::Run { lease, .. } | AdmissionDecision::Script { lease, .. } => *lease,
+        AdmissionDecision::Queue { .. } | AdmissionDecision::Deny(_) => panic!("a queued or denied run holds no lease"),
     }
 }
 
@@ -498,11 +498,11 @@ pub(crate) fn ending(run: &Acceptance) -> FinishRecord {
             failure: None,
             duration: Duration::from_micros(250),
         }],
-        decisions: vec![decision(policy::Outcome::Allow)],
+        decisions: vec![decision(policy::DecisionOutcome::Allow)],
         artifacts: vec![EvidenceArtifact {
             artifact_id,
             kind: "provider_call",
-            storage_ref: ArtifactPath::of_evidence(run.execution_id, artifact_id, "provider_call.json"),
+            storage_ref: ArtifactPath::of_database_evidence(run.execution_id, artifact_id, "provider_call.json"),
             body: Map::from_iter([("tokens".to_owned(), json!(3))]),
             payload: Some(Payload { body: r#"{"calls":[]}"#.into(), salt: [3; 16] }),
             created_at: now(),

@@ -251,7 +251,7 @@ async fn large_commits_leave_connections_for_small_statements() {
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
     // Within a transaction, `pg_stat_activity` does not change after its first read. The owner's connection has a
     // transaction, so another connection observes.
-    let observer = connect(&fixture.database.url()).await;
+    let observer = connect(&fixture.database.url_for_owner()).await;
     let waiting_statements = async || observer.query_one(waiting_sql, &[]).await.unwrap().get::<_, i64>(0);
     while waiting_statements().await == 0 {
         assert!(commits.try_join_next().is_none(), "large commits must wait for the locks");

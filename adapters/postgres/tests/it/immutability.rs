@@ -119,7 +119,7 @@ async fn append_only_list_matches_the_triggers_in_the_schema() {
 async fn new_partitions_of_history_are_append_only() {
     let fixture = fixture_with_history().await;
     fixture.database.set_clock_offset(150 * 24 * 60 * 60).await.unwrap();
-    assert!(fairway_postgres::create_partitions(&fixture.database.url()).await.unwrap() > 0);
+    assert!(fairway_postgres::create_partitions(&fixture.database.url_for_owner()).await.unwrap() > 0);
     let sql = "SELECT count(*) FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
         JOIN pg_class AS child ON child.oid = inhrelid
         WHERE child.relkind = 'r' AND EXISTS (

@@ -14,11 +14,11 @@ use execute_all_statements::{execute_lists, execute_point_statements};
 use fairway_domain::{
     access::OwnerRef,
     audit::FactSequencer,
-    execution::ports::{AcceptOutcome, ExecutionStore, RunStore},
+    execution::ports::{AcceptOutcome, ExecutionReadStore, RunStore},
     store::PageRequest,
     workload::{
         interface::PresentationMode,
-        ports::{RuntimeFilter, WorkloadStore},
+        ports::{RuntimeInterfaceFilter, WorkloadStore},
     },
 };
 use fairway_postgres::Database;
@@ -196,7 +196,7 @@ async fn finds_a_rare_mode_without_scanning_all_interfaces() {
     let (_database, counts) = measure(database, async |_, store| {
         for owner in [None, Some(OwnerRef::parse("team:x").unwrap())] {
             let presentation_mode = Some(PresentationMode::Chat);
-            let filter = RuntimeFilter { presentation_mode, owner, ..RuntimeFilter::default() };
+            let filter = RuntimeInterfaceFilter { presentation_mode, owner, ..RuntimeInterfaceFilter::default() };
             let found = WorkloadStore::list_runtime(store, scope(), &filter, PageRequest::first(20)).await.unwrap();
             assert_eq!((found.rows.len(), found.total), (1, 1));
         }
@@ -231,7 +231,7 @@ pub(crate) async fn measure(
 ) -> (TestDatabase, BTreeMap<String, AccessCounts>) {
     wait_for_other_connections(&database).await.batch_execute("SELECT pg_stat_reset()").await.unwrap();
     let fixture = Fixture::over(database, 1).await;
-    let store = open_store(&fixture.database.url(), 1);
+    let store = open_store(&fixture.database.url_for_owner(), 1);
     for _ in 0..TURNS {
         work(&fixture, &store).await;
     }
@@ -296,7 +296,7 @@ async fn finds_runs_by_key_in_a_partition_without_statistics() {
         let run = acceptance(&deployed_release);
         assert_eq!(fixture.store.accept(scope(), &run, revisions, None).await.unwrap(), AcceptOutcome::Accepted);
         fixture.store.finish(scope(), &ending(&run)).await.unwrap();
-        ExecutionStore::find(&*fixture.store, scope(), run.execution_id).await.unwrap().unwrap();
+        ExecutionReadStore::find(&*fixture.store, scope(), run.execution_id).await.unwrap().unwrap();
     }
     let database = fixture.into_database();
     let client = wait_for_other_connections(&database).await;
@@ -326,7 +326,7 @@ async fn plans_of_a_new_server_use_selective_indexes() {
     const ENTRIES: i64 = 40;
     let fixture = Fixture::over(TestDatabase::create().await.unwrap(), 1).await;
     fixture.owner.batch_execute(WITHOUT_AUTOVACUUM).await.unwrap();
-    let new_store = open_store(&fixture.database.url(), 1);
+    let new_store = open_store(&fixture.database.url_for_owner(), 1);
     let work = async || {
         execute_point_statements(&fixture, &new_store).await;
         for commit in COMMITS {

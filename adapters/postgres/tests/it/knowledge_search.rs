@@ -126,7 +126,7 @@ async fn search_is_isolated_when_word_prefixes_collide() {
     let ((base, _), (other_base, _)) = (knowledge_base(&fixture).await, knowledge_base(&fixture).await);
     add(&fixture, &base, documents(&[("mine", "A secret word.")])).await;
     add(&fixture, &other_base, documents(&[("other", "A secret word.")])).await;
-    let prefix = |asset: AssetId| IndexRevision::term_prefix(scope().tenant(), asset);
+    let prefix = |asset: AssetId| IndexRevision::index_term_prefix(scope().tenant(), asset);
     let other_tenant = Uuid::now_v7();
     fixture
         .run(&format!(
@@ -215,7 +215,7 @@ async fn compares_vectors_of_one_model_only() {
     for (document, vector) in new_documents.iter_mut().zip([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) {
         document.chunks[0].vector = normalize_vector(&vector);
     }
-    let change = Ingest::add(
+    let change = Ingest::decide_addition(
         &asset,
         fresh(),
         SHORT_CHUNKS,
@@ -242,7 +242,7 @@ async fn compares_vectors_of_one_model_only() {
     assert!(is_uniform(1, "m").await && !is_uniform(2, "m").await);
     let mut replacement = documents(&[("y", "two again")]);
     replacement[0].chunks[0].vector = normalize_vector(&[0.0, 1.0]);
-    let change = Ingest::add(
+    let change = Ingest::decide_addition(
         &asset,
         fresh(),
         SHORT_CHUNKS,
@@ -275,7 +275,7 @@ async fn text_search_cost_is_bounded_for_rare_and_frequent_words() {
     let fill = FILL
         .replace("<tenant>", &scope().tenant().to_string())
         .replace("<asset>", &asset.to_string())
-        .replace("<prefix>", &IndexRevision::term_prefix(scope().tenant(), asset));
+        .replace("<prefix>", &IndexRevision::index_term_prefix(scope().tenant(), asset));
     let mut database = TestDatabase::create().await.unwrap();
     database.connect_as_owner().await.unwrap().batch_execute(&fill).await.unwrap();
     let pages = "SELECT relpages::bigint FROM pg_class WHERE relname = 'knowledge_chunk'";

@@ -12,7 +12,7 @@ use fairway_domain::{
     },
     execution::{
         Acceptance, FinishRecord, Payload, Status,
-        ports::{AcceptOutcome, EventStore, ExecutionStore, RunStore},
+        ports::{AcceptOutcome, EventStore, ExecutionReadStore, RunStore},
         progress::RunEvent,
         review::ReviewStore,
     },
@@ -128,7 +128,7 @@ async fn large_payloads_and_outputs_wait_for_memory() {
     for is_limited in [false, true] {
         for (bytes, document, text) in &runs {
             let artifact = fixture.store.artifact(scope(), document.0, document.1).await;
-            let run = ExecutionStore::find(&*fixture.store, scope(), document.0).await;
+            let run = ExecutionReadStore::find(&*fixture.store, scope(), document.0).await;
             if is_limited && *bytes == LARGE {
                 assert!(is_unavailable(&artifact), "a large payload was read without memory");
                 assert!(is_unavailable(&run), "a large output was read without memory");

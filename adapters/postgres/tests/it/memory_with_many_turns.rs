@@ -57,7 +57,7 @@ async fn no_statement_scans_all_turns_of_an_owner() {
     }
     fixture.owner.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
     fixture.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
-    let store = open_store(&fixture.database.url(), 1);
+    let store = open_store(&fixture.database.url_for_owner(), 1);
     let conversation: ConversationKey = conversation_key(workload.workload_id, "s");
     for (number, run) in runs.iter().enumerate() {
         let is_session = number < TURNS;

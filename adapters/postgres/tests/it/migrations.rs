@@ -30,7 +30,7 @@ impl EmptyDatabase {
     }
 
     fn url(&self) -> String {
-        let url = self.server_clone.url();
+        let url = self.server_clone.url_for_owner();
         let (server, _) = url.rsplit_once('/').unwrap();
         format!("{server}/{}", self.name)
     }
@@ -75,7 +75,7 @@ async fn a_second_run_changes_nothing() {
     let (before, count): (_, i64) = (schema_text(&owner).await, owner.query_one(rows, &[]).await.unwrap().get(0));
     let applied_sql = "SELECT max(run_on)::text FROM __diesel_schema_migrations";
     let applied_at: String = owner.query_one(applied_sql, &[]).await.unwrap().get(0);
-    migrate(&clone.url()).await.unwrap();
+    migrate(&clone.url_for_owner()).await.unwrap();
     assert_eq!(schema_text(&owner).await, before);
     assert_eq!(owner.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), count);
     assert_eq!(owner.query_one(applied_sql, &[]).await.unwrap().get::<_, String>(0), applied_at);
@@ -112,10 +112,10 @@ async fn refuses_a_newer_schema_without_changes() {
     let newer = "INSERT INTO __diesel_schema_migrations (version) VALUES ('9999')";
     owner.batch_execute(newer).await.unwrap();
     let before = schema_text(&owner).await;
-    let error = migrate(&clone.url()).await.unwrap_err();
+    let error = migrate(&clone.url_for_owner()).await.unwrap_err();
     assert!(matches!(error, MigrationError::Schema(_)), "{error:?}");
     assert!(error_chain(&error).contains("has migration 9999"), "{error:?}");
-    assert!(!matches_schema(&clone.url()).await.unwrap());
+    assert!(!matches_schema(&clone.url_for_owner()).await.unwrap());
     assert_eq!(schema_text(&owner).await, before);
 }
 
@@ -124,7 +124,7 @@ async fn refuses_a_missing_migration_before_an_applied_one() {
     let clone = TestDatabase::create().await.unwrap();
     let owner = clone.connect_as_owner().await.unwrap();
     owner.batch_execute("DELETE FROM __diesel_schema_migrations WHERE version = '0004'").await.unwrap();
-    let error = migrate(&clone.url()).await.unwrap_err();
+    let error = migrate(&clone.url_for_owner()).await.unwrap_err();
     assert!(error_chain(&error).contains("0004_assets is missing"), "{error:?}");
 }
 
@@ -134,7 +134,7 @@ async fn refuses_a_database_of_another_migration_runner() {
     let owner = clone.connect_as_owner().await.unwrap();
     owner.batch_execute("CREATE TABLE refinery_schema_history (version integer)").await.unwrap();
     let before = schema_text(&owner).await;
-    let error = migrate(&clone.url()).await.unwrap_err();
+    let error = migrate(&clone.url_for_owner()).await.unwrap_err();
     assert!(error_chain(&error).contains("create it anew"), "{error:?}");
     assert_eq!(schema_text(&owner).await, before);
 }

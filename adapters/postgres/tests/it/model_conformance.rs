@@ -18,7 +18,7 @@ use fairway_domain::{
     },
     store::CommitError,
 };
-use fairway_testkit::is_long;
+use fairway_testkit::is_long_form_requested;
 use futures_util::future::join_all;
 use std::{
     env,
@@ -90,7 +90,7 @@ impl<'a> StoredHistory<'a> {
         match decision {
             Decision::Binding(change) => store.commit_binding(scope(), change, None).await,
             Decision::Transition(change) => store.commit_transition(scope(), change, None).await,
-            Decision::Verdict(change) => store.commit_review(scope(), change, None).await,
+            Decision::ReleaseVerdict(change) => store.commit_review(scope(), change, None).await,
             Decision::Lanes(change) => store.commit_lane_change(scope(), *change, None).await.map(|_| ()),
         }
     }
@@ -164,7 +164,7 @@ async fn run(fixture: &Fixture, bound: &BoundVersions, history: &History) -> Res
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stored_state_conforms_to_the_model() {
     let start = first_seed(env::var("FAIRWAY_TEST_SEED").ok().as_deref());
-    let request_goal = if is_long() { LONG } else { SHORT };
+    let request_goal = if is_long_form_requested() { LONG } else { SHORT };
     let fixture = Arc::new(Fixture::new().await);
     let knowledge = fixture.bindable_as(AssetKind::KnowledgeBase).await;
     let bound = Arc::new(BoundVersions { policy: fixture.bindable().await, knowledge });

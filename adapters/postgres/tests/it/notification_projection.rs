@@ -11,14 +11,14 @@ use fairway_domain::{
     audit::{FactKind, FactSequencer},
     notification::{
         announcement::{Announcement, Audience},
-        inbox::inbox_read_fact,
+        inbox::inbox_all_read_fact,
         ports::{AnnouncementStore, InboxFilter, InboxStore, ProjectionBasis, ProjectionStore},
         projection::Projection,
     },
     notification_category::NotificationCategory,
     store::{CommitError, PageRequest},
     tenant::DEFAULT_TENANT_ID,
-    workload::{Status, Workload, WorkloadPatch, ports::WorkloadStore},
+    workload::{WorkloadStatus, Workload, WorkloadPatch, ports::WorkloadStore},
 };
 use fairway_postgres::Database;
 use fairway_testkit::TestDatabase;
@@ -38,7 +38,7 @@ async fn concurrent_projectors_write_each_record_once() {
     let fixture = Fixture::with_connections(8).await;
     let projection = Arc::new(projection_of(&actor(), true));
     let mut tasks = JoinSet::new();
-    let stores: Vec<_> = (0..4).map(|_| open_store(&fixture.database.url(), 4)).collect();
+    let stores: Vec<_> = (0..4).map(|_| open_store(&fixture.database.url_for_owner(), 4)).collect();
     let basis = fixture.projection_basis().await;
     for number in 0..PROJECTORS {
         let (store, projection) = (Arc::clone(&stores[number % stores.len()]), Arc::clone(&projection));
@@ -80,7 +80,7 @@ async fn repeated_projection_keeps_the_status_of_notifications() {
         u64::from(RECIPIENTS)
     );
     let first = &recipients()[0];
-    fixture.store.commit_all_read(scope(), first, inbox_read_fact(scope().tenant(), &stamp()), None).await.unwrap();
+    fixture.store.commit_all_read(scope(), first, inbox_all_read_fact(scope().tenant(), &stamp()), None).await.unwrap();
     fixture.run("UPDATE notification_position SET position = 0").await;
     assert_eq!(
         fixture.store.commit_batch(scope(), 0..1, fixture.projection_basis().await, &projection).await.unwrap(),
@@ -113,7 +113,7 @@ async fn failed_commit_writes_nothing() {
 
 async fn suspended_workload(fixture: &Fixture) -> Workload {
     let workload = fixture.workload().await;
-    let patch = WorkloadPatch { status: Some(Status::Suspended), ..WorkloadPatch::default() };
+    let patch = WorkloadPatch { status: Some(WorkloadStatus::Suspended), ..WorkloadPatch::default() };
     let change = workload.apply_patch(patch, &stamp()).unwrap().unwrap();
     WorkloadStore::commit_change(&*fixture.store, scope(), change).await.unwrap();
     workload

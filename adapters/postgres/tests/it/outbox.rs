@@ -85,7 +85,7 @@ async fn concurrent_senders_claim_each_delivery_once() {
     let fixture = Fixture::with_connections(8).await;
     let destinations = destinations(&fixture, 4).await;
     project(&fixture, 50, &destinations).await;
-    let stores: Vec<_> = (0..4).map(|_| open_store(&fixture.database.url(), 4)).collect();
+    let stores: Vec<_> = (0..4).map(|_| open_store(&fixture.database.url_for_owner(), 4)).collect();
     let mut senders = JoinSet::new();
     for number in 0..SENDERS {
         let store = std::sync::Arc::clone(&stores[number % stores.len()]);

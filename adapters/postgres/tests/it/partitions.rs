@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, RETENTION, acceptance, connect, ending, scope};
 use fairway_domain::execution::{
     Acceptance,
-    ports::{ExecutionStore, RunStore},
+    ports::{ExecutionReadStore, RunStore},
 };
 use fairway_postgres::{PayloadExpiryReport, create_partitions, expire_payloads};
 use std::{collections::BTreeSet, time::Duration};
@@ -26,8 +26,8 @@ async fn creates_last_to_third_next_month_once() {
     let families: BTreeSet<&String> = before.iter().map(|(family, _, _)| family).collect();
     assert_eq!(i64::try_from(families.len()).unwrap(), PARTITIONED_TABLES);
     assert_eq!(i64::try_from(before.len()).unwrap(), PARTITIONED_TABLES * 5);
-    assert_eq!(create_partitions(&fixture.database.url()).await.unwrap(), 0);
-    let url = fixture.database.url();
+    assert_eq!(create_partitions(&fixture.database.url_for_owner()).await.unwrap(), 0);
+    let url = fixture.database.url_for_owner();
     let results = tokio::join!(create_partitions(&url), create_partitions(&url));
     assert_eq!((results.0.unwrap(), results.1.unwrap()), (0, 0));
     assert_eq!(partition_bounds(&fixture).await, before);
@@ -48,7 +48,7 @@ async fn readiness_ends_a_week_before_the_last_partition() {
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
     fixture.database.set_clock_offset(seconds_left - 6 * DAY).await.unwrap();
     assert!(!fixture.store.has_partitions_ahead().await.unwrap());
-    let created = create_partitions(&fixture.database.url()).await.unwrap();
+    let created = create_partitions(&fixture.database.url_for_owner()).await.unwrap();
     assert_eq!(i64::from(created) % PARTITIONED_TABLES, 0);
     assert!(created > 0);
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
@@ -116,7 +116,7 @@ async fn readiness_ends_when_a_payload_table_lacks_partitions() {
         fixture.run(&format!("DROP TABLE {}", row.get::<_, String>(0))).await;
     }
     assert!(!fixture.store.has_partitions_ahead().await.unwrap());
-    assert_eq!(create_partitions(&fixture.database.url()).await.unwrap(), 4);
+    assert_eq!(create_partitions(&fixture.database.url_for_owner()).await.unwrap(), 4);
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
 }
 
@@ -148,7 +148,7 @@ async fn move_past_month(fixture: &Fixture, days: i64) {
 async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
     let fixture = Fixture::new().await;
     let run = store_completed_run(&fixture).await;
-    let url = fixture.database.url();
+    let url = fixture.database.url_for_owner();
     let (payloads, evidence) = count_payloads_and_evidence(&fixture).await;
     assert_eq!(payloads, 3);
     let first_partitions = partition_bounds(&fixture).await;
@@ -194,7 +194,7 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
     let evidence_record = fixture.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
     assert_eq!((evidence_record.artifacts.len(), evidence_record.execution.status.as_str()), (1, "completed"));
-    let found = ExecutionStore::find(&*fixture.store, scope(), run.execution_id).await.unwrap().unwrap();
+    let found = ExecutionReadStore::find(&*fixture.store, scope(), run.execution_id).await.unwrap().unwrap();
     assert_eq!(found.output, None);
 }
 
@@ -202,7 +202,7 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
 async fn last_month_is_kept_under_any_retention() {
     let fixture = Fixture::new().await;
     store_completed_run(&fixture).await;
-    let (url, second) = (fixture.database.url(), Duration::from_secs(1));
+    let (url, second) = (fixture.database.url_for_owner(), Duration::from_secs(1));
     assert_eq!(expire_payloads(&url, second).await.unwrap().months, [""; 0]);
     move_past_month(&fixture, 3).await;
     create_partitions(&url).await.unwrap();
@@ -215,7 +215,7 @@ async fn locked_partitions_are_skipped_without_blocking_readers() {
     let fixture = Fixture::new().await;
     store_completed_run(&fixture).await;
     move_past_month(&fixture, 40).await;
-    let url = fixture.database.url();
+    let url = fixture.database.url_for_owner();
     let reader = connect(&url).await;
     reader.batch_execute("BEGIN; SELECT FROM execution_result").await.unwrap();
     let expired = expire_payloads(&url, RETENTION).await.unwrap();
@@ -242,7 +242,7 @@ async fn locked_partitions_are_skipped_without_blocking_readers() {
 async fn creating_a_partition_locks_one_table_and_does_not_wait() {
     let fixture = Fixture::new().await;
     move_past_month(&fixture, 40).await;
-    let url = fixture.database.url();
+    let url = fixture.database.url_for_owner();
     let reader = connect(&url).await;
     reader.batch_execute("BEGIN; SELECT FROM execution_step").await.unwrap();
     let owner = connect(&url).await;
@@ -270,7 +270,7 @@ async fn expiry_works_under_any_plan() {
     move_past_month(&fixture, 40).await;
     fixture.run("ANALYZE").await;
     for setting in ["", "SET enable_nestloop = off", "SET enable_hashjoin = off; SET enable_mergejoin = off"] {
-        let owner = connect(&fixture.database.url()).await;
+        let owner = connect(&fixture.database.url_for_owner()).await;
         owner.batch_execute(setting).await.unwrap();
         owner.query_one("SELECT fairway_expire_payloads(interval '1 second')", &[]).await.unwrap();
     }
@@ -284,7 +284,7 @@ async fn detached_partition_is_kept() {
     let month = "SELECT tableoid::regclass::text FROM execution_result";
     let month: String = fixture.owner.query_one(month, &[]).await.unwrap().get(0);
     fixture.run(&format!("ALTER TABLE execution_result DETACH PARTITION {month}")).await;
-    expire_payloads(&fixture.database.url(), RETENTION).await.unwrap();
+    expire_payloads(&fixture.database.url_for_owner(), RETENTION).await.unwrap();
     assert_eq!(fixture.query_number(&format!("SELECT count(*) FROM {month}")).await, 1);
     assert_eq!(fixture.query_number("SELECT count(*) FROM execution_input").await, 0);
 }

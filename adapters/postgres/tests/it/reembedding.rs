@@ -12,7 +12,7 @@ use fairway_domain::{
     id::AssetId,
     knowledge::{
         IndexRevision,
-        ports::{ChunkSearch, DocumentStore, IndexRevisionStore, RevisionRange},
+        ports::{ChunkSearch, DocumentStore, IndexRevisionStore, SameDocumentRevisions},
         reembedding::{NewVector, Reembedding},
         retrieval::IndexEmbeddingModels,
     },
@@ -66,7 +66,7 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
         fixture.store.revisions_with_same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap()
     };
     for revision in 1..=3 {
-        assert_eq!(same_documents(revision).await, RevisionRange { first, last: IndexRevision::new(3) });
+        assert_eq!(same_documents(revision).await, SameDocumentRevisions { first, last: IndexRevision::new(3) });
     }
     // Each revision has its own vectors. Text search and its scores do not change.
     let old = fixture.store.vector_search(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
@@ -77,8 +77,8 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     // An ingest changes the documents, so it ends the range of revisions with the same documents.
     let added = ingest(&asset, documents(&[("a", "Forty days of leave.")]), revision);
     fixture.store.commit_documents(scope(), &added, None).await.unwrap();
-    assert_eq!(same_documents(1).await, RevisionRange { first, last: IndexRevision::new(3) });
-    assert_eq!(same_documents(4).await, RevisionRange { first: IndexRevision::new(4), last: IndexRevision::new(4) });
+    assert_eq!(same_documents(1).await, SameDocumentRevisions { first, last: IndexRevision::new(3) });
+    assert_eq!(same_documents(4).await, SameDocumentRevisions { first: IndexRevision::new(4), last: IndexRevision::new(4) });
     assert_eq!(fixture.query_number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
 }
 

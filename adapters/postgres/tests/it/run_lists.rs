@@ -9,7 +9,7 @@ use fairway_domain::{
     access::{ActorRef, rights::VisibleScopes},
     execution::{
         Execution, Status,
-        ports::{ExecutionFilter, ExecutionStore},
+        ports::{ExecutionFilter, ExecutionReadStore},
     },
     release::lane::Lane,
     slug::Slug,
@@ -216,7 +216,7 @@ async fn read_all_pages(
 ) -> (Vec<Execution>, u64) {
     let (mut rows, mut start) = (Vec::new(), PageStart::Skip(0));
     loop {
-        let page = ExecutionStore::list(store, scope, filter, PageRequest { limit, start }).await.unwrap();
+        let page = ExecutionReadStore::list(store, scope, filter, PageRequest { limit, start }).await.unwrap();
         rows.extend(page.rows.into_iter().map(|listed| listed.execution));
         match page.next {
             Some(cursor) => start = PageStart::After(cursor),
@@ -243,7 +243,7 @@ async fn every_filter_combination_returns_exactly_its_runs() {
         assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");
         assert_eq!(total, u64::try_from(expected.len()).unwrap(), "{filter:?}");
         let middle_page = PageRequest { limit: 2, start: PageStart::Skip(3) };
-        let middle_page = ExecutionStore::list(&*fixture.store, scope(), &filter, middle_page).await.unwrap().rows;
+        let middle_page = ExecutionReadStore::list(&*fixture.store, scope(), &filter, middle_page).await.unwrap().rows;
         assert_eq!(
             middle_page.iter().map(|listed| &listed.execution).collect::<Vec<_>>(),
             expected.iter().skip(3).take(2).copied().collect::<Vec<_>>()
@@ -273,10 +273,10 @@ async fn no_filter_combination_scans_a_whole_partition() {
     let round = Cell::new(0);
     let (mut database, counts) = measure(database, async |_, store| {
         for filter in filters.iter().skip(round.replace(round.get() + 1)).step_by(TURNS) {
-            let first = ExecutionStore::list(store, scope(), filter, PageRequest::first(20)).await.unwrap();
+            let first = ExecutionReadStore::list(store, scope(), filter, PageRequest::first(20)).await.unwrap();
             if let Some(next) = first.next {
                 let page = PageRequest { limit: 20, start: PageStart::After(next) };
-                ExecutionStore::list(store, scope(), filter, page).await.unwrap();
+                ExecutionReadStore::list(store, scope(), filter, page).await.unwrap();
             }
         }
     })
@@ -289,7 +289,7 @@ async fn no_filter_combination_scans_a_whole_partition() {
     for start in [PageStart::Skip(0), PageStart::After(cursor_of_old_run())] {
         let (returned_database, counts) = measure(database, async |_, store| {
             let page = PageRequest { limit: 20, start };
-            let page = ExecutionStore::list(store, scope(), &two_filters(), page).await.unwrap();
+            let page = ExecutionReadStore::list(store, scope(), &two_filters(), page).await.unwrap();
             assert_eq!(page.rows.len(), 20);
         })
         .await;
@@ -320,7 +320,7 @@ async fn no_filter_combination_scans_a_whole_partition() {
     ] {
         wait_for_other_connections(&database).await.batch_execute("VACUUM ANALYZE execution").await.unwrap();
         let (returned_database, counts) = measure(database, async |_, store| {
-            ExecutionStore::list(store, scope(), &filter, PageRequest::first(20)).await.unwrap();
+            ExecutionReadStore::list(store, scope(), &filter, PageRequest::first(20)).await.unwrap();
         })
         .await;
         database = returned_database;

@@ -202,7 +202,7 @@ async fn cancel_during_a_concurrent_claim_can_be_retried() {
     };
     // Another transaction removes the run from the queue and inserts its lease, both after the snapshot of the
     // cancel statement.
-    let owner = connect(&fixture.database.url()).await;
+    let owner = connect(&fixture.database.url_for_owner()).await;
     owner.batch_execute("BEGIN; DELETE FROM execution_queue").await.unwrap();
     let lease = format!(
         "INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)

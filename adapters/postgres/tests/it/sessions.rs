@@ -6,7 +6,7 @@ use crate::{
     indexes::{MAX_BLOCKS_PER_ROW, assert_no_seq_scans, measure},
 };
 use fairway_domain::{
-    access::session::{self, LogoutTarget, NewSession, RenewalClaim, SessionEnd, SessionStore},
+    access::session::{self, LogoutTarget, NewSession, RenewalLease, SessionEnd, SessionStore},
     share_link::TokenHash,
 };
 use fairway_postgres::Database;
@@ -67,12 +67,12 @@ async fn statements_of_sessions_find_their_rows_by_an_index() {
         let id = session.session_id;
         let found = SessionStore::find(store, scope(), &hash).await.unwrap().unwrap();
         store.record_use(scope(), id).await.unwrap();
-        let claim = RenewalClaim { session_id: id, renewal_id: uuid::Uuid::now_v7().into() };
+        let claim = RenewalLease { session_id: id, renewal_id: uuid::Uuid::now_v7().into() };
         assert_eq!(store.claim_renewal(scope(), claim).await.unwrap(), None, "its groups are new");
         store.store_renewed_tokens(scope(), claim, &[2]).await.unwrap();
         SessionStore::complete_renewal(store, scope(), claim, &session.groups, &[2]).await.unwrap();
         store.release_renewal(scope(), claim).await.unwrap();
-        for target in [LogoutTarget::IssuerSession("none".to_owned()), LogoutTarget::Subject(found.subject)] {
+        for target in [LogoutTarget::IssuerSession("none".to_owned()), LogoutTarget::FactSubject(found.subject)] {
             store.list_for_logout(&found.issuer, &target).await.unwrap();
         }
         let fact = session::ended_fact(id, &session.actor, SessionEnd::SignedOut, &stamp());
@@ -93,7 +93,7 @@ async fn one_server_claims_a_renewal_until_it_ends() {
     let (session, hash) = stored_session(&fixture).await;
     let (id, store) = (session.session_id, &*fixture.store);
     let [claim, other_claim] =
-        [(); 2].map(|()| RenewalClaim { session_id: id, renewal_id: uuid::Uuid::now_v7().into() });
+        [(); 2].map(|()| RenewalLease { session_id: id, renewal_id: uuid::Uuid::now_v7().into() });
     let owner = fixture.database.connect_as_owner().await.unwrap();
     let update_sessions =
         async |columns: &str| owner.batch_execute(&format!("UPDATE session SET {columns}")).await.unwrap();

@@ -43,7 +43,7 @@ async fn add(fixture: &StoreFixture, asset: &Asset, directions: &[(&str, [f32; 3
     }
     let revision = fixture.store.current_revision(scope(), asset.asset_id).await.unwrap();
     let change =
-        Ingest::add(asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), new_documents, revision, &stamp()).unwrap();
+        Ingest::decide_addition(asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), new_documents, revision, &stamp()).unwrap();
     fixture.store.commit_documents(scope(), &change, None).await.unwrap();
 }
 

@@ -7,7 +7,7 @@ use crate::fixture::{
 };
 use fairway_domain::knowledge::{
     ports::{ChunkSearch, IndexRevisionStore},
-    retrieval::{VectorCoverage, max_compared_vectors},
+    retrieval::{VectorSearchCoverage, max_compared_vectors},
 };
 
 const MAX_UUID: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
@@ -27,7 +27,7 @@ async fn compares_the_oldest_chunks_when_there_are_too_many() {
     let search_scope = within(asset.asset_id, 2);
     assert_eq!(
         fixture.store.vector_coverage(scope(), &search_scope).await.unwrap(),
-        VectorCoverage { limit, is_complete: true }
+        VectorSearchCoverage { limit, is_complete: true }
     );
     add_vectors(&fixture, &asset, "m", &[("later", &far)]).await;
     let copies = format!(
@@ -54,7 +54,7 @@ async fn compares_the_oldest_chunks_when_there_are_too_many() {
     );
     assert_eq!(
         fixture.store.vector_coverage(scope(), &search_scope).await.unwrap(),
-        VectorCoverage { limit, is_complete: false }
+        VectorSearchCoverage { limit, is_complete: false }
     );
     // Chunks that do not match the filter are not counted.
     let mut filtered_scope = search_scope.clone();

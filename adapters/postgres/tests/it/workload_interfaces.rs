@@ -7,7 +7,7 @@ use fairway_domain::{
     workload::{
         WorkloadPatch,
         interface::InterfaceConfig,
-        ports::{RuntimeFilter, WorkloadStore},
+        ports::{RuntimeInterfaceFilter, WorkloadStore},
     },
 };
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ async fn words_find_workloads_within_one_tenant() {
         workload_with_interface(&fixture, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" }))
             .await;
     let found = async |text: &str| {
-        let filter = RuntimeFilter { words: Some(WordSet::from_texts([text])), ..RuntimeFilter::default() };
+        let filter = RuntimeInterfaceFilter { words: Some(WordSet::from_texts([text])), ..RuntimeInterfaceFilter::default() };
         let page = PageRequest::first(10);
         let found = WorkloadStore::list_runtime(&*fixture.store, scope(), &filter, page).await.unwrap();
         let (rows, total) = (found.rows, found.total);

@@ -16,8 +16,8 @@
 
 use super::{draft, first_sentence, vocabulary};
 use fairway_domain::generator::{
-    BUNDLE_TASK, CONNECTIONS_LABEL, CURRENT_PLAN_LABEL, DESCRIPTION_LABEL, MIN_DESCRIPTION_WORDS, MODEL_POLICIES_LABEL,
-    NOTES_LABEL,
+    BUNDLE_PLAN_TASK_LINE, CONNECTIONS_LABEL, CURRENT_PLAN_LABEL, DESCRIPTION_LABEL, MIN_DESCRIPTION_WORDS, MODEL_POLICIES_LABEL,
+    REFINEMENT_NOTES_LABEL,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -35,13 +35,13 @@ const PROMPT: &str = "prompt";
 
 /// Whether a message requests a bundle plan.
 pub(super) fn is_requested(message: &str) -> bool {
-    message.lines().next().is_some_and(|line| line.trim() == BUNDLE_TASK)
+    message.lines().next().is_some_and(|line| line.trim() == BUNDLE_PLAN_TASK_LINE)
 }
 
 /// The bundle plan as JSON, or a question if the description is too short.
 pub(super) fn bundle_plan(message: &str) -> String {
     let (head, body) = message.split_once(&format!("\n{DESCRIPTION_LABEL}\n")).unwrap_or((message, ""));
-    let (description, notes) = match body.split_once(&format!("\n{NOTES_LABEL}\n")) {
+    let (description, notes) = match body.split_once(&format!("\n{REFINEMENT_NOTES_LABEL}\n")) {
         Some((description, notes)) => (description.trim(), notes.trim()),
         None => (body.trim(), ""),
     };
@@ -242,7 +242,7 @@ fn model_policy(head: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::{generator::bundle_message, use_case::bundle::BundlePlan};
+    use fairway_domain::{generator::bundle_plan_message, use_case::bundle::BundlePlan};
 
     fn planned(description: &str, notes: &[&str]) -> Value {
         refined(description, notes, None)
@@ -251,7 +251,7 @@ mod tests {
     fn refined(description: &str, notes: &[&str], current: Option<&Value>) -> Value {
         let catalogue = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let notes = catalogue(notes);
-        let message = bundle_message(
+        let message = bundle_plan_message(
             description,
             &notes,
             current,

@@ -1,12 +1,12 @@
 //! Tool calls that the user message requests explicitly.
 
-use fairway_domain::execution::provider::{Conversation, Message, MessageRole, ToolCall};
+use fairway_domain::execution::provider::{CompletionInput, Message, MessageRole, ToolCall};
 
 /// The prefix of a line that requests a call.
 const CALL_PREFIX: &str = "Call:";
 
 /// The tool calls that the user message requests; empty after the calls were made.
-pub(super) fn requested_calls(conversation: &Conversation, message: &str) -> Vec<ToolCall> {
+pub(super) fn requested_calls(conversation: &CompletionInput, message: &str) -> Vec<ToolCall> {
     if last_result(conversation).is_some() {
         return Vec::new();
     }
@@ -22,7 +22,7 @@ pub(super) fn requested_calls(conversation: &Conversation, message: &str) -> Vec
 }
 
 /// The last tool result, if no message follows it.
-pub(super) fn last_result(conversation: &Conversation) -> Option<&str> {
+pub(super) fn last_result(conversation: &CompletionInput) -> Option<&str> {
     let by_tool = |message: &&Message| message.role == MessageRole::Tool;
     conversation.messages.last().filter(by_tool).map(|message| message.content.as_str())
 }
@@ -39,7 +39,7 @@ mod tests {
             ToolDefinition { name: "weather".to_owned(), description: String::new(), input_schema: json!({}).into() };
         let text = "What is it like?\nCall: weather {\"city\": \"Bonn\"}\nCall: stocks {}\nCall: weather";
         let message = Message::text(MessageRole::User, text.to_owned());
-        let mut call = Conversation { messages: vec![message], tools: vec![definition], ..Conversation::default() };
+        let mut call = CompletionInput { messages: vec![message], tools: vec![definition], ..CompletionInput::default() };
         let calls = requested_calls(&call, text);
         let parts: Vec<(&str, &str, &str)> =
             calls.iter().map(|call| (call.id.as_str(), call.name.as_str(), call.arguments.as_str())).collect();

@@ -2,7 +2,7 @@
 
 use crate::support::{ForwardingListener, Protocol, call, complete_streaming, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{
-    Completion, Conversation, EmbeddingCall, Message, MessageRole, Provider, ProviderError, ToolCall,
+    Completion, CompletionInput, EmbeddingCall, Message, MessageRole, Provider, ProviderError, ToolCall,
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::{Value, json};
@@ -98,10 +98,10 @@ async fn missing_token_counts_are_zero() {
 #[tokio::test]
 async fn system_prompt_alone_is_sent_as_user_message() {
     let (endpoint, provider) = serve(ScriptedResponse::json(&reply(&json!({ "content": "Yes." })))).await;
-    let system_prompt_only = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
+    let system_prompt_only = call(CompletionInput { system_prompt: "Is it so?".to_owned(), ..CompletionInput::default() });
     provider.complete(&system_prompt_only, None).await.unwrap();
     let messages = vec![Message::text(MessageRole::User, "Is it so?".to_owned())];
-    provider.complete(&call(Conversation { messages, ..Conversation::default() }), None).await.unwrap();
+    provider.complete(&call(CompletionInput { messages, ..CompletionInput::default() }), None).await.unwrap();
     for request in endpoint.requests() {
         assert_eq!(request.json()["messages"], json!([{ "role": "user", "content": "Is it so?" }]));
     }

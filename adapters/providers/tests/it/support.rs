@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use fairway_domain::{
     execution::provider::{
-        Completion, Conversation, DeltaListener, Message, MessageRole, Provider, ProviderCall, ProviderFailure,
+        Completion, CompletionInput, DeltaListener, Message, MessageRole, Provider, ProviderCall, ProviderFailure,
         RouteTarget, ToolCall, ToolDefinition,
     },
     secret::{Secret, SecretError, SecretReader, SecretRef, ServerSecretRef},
@@ -76,15 +76,15 @@ pub(crate) fn route() -> RouteTarget {
     }
 }
 
-pub(crate) fn call(conversation: Conversation) -> ProviderCall {
+pub(crate) fn call(conversation: CompletionInput) -> ProviderCall {
     ProviderCall { route: route(), conversation: Arc::new(conversation) }
 }
 
 pub(crate) fn minimal_call() -> ProviderCall {
-    call(Conversation {
+    call(CompletionInput {
         system_prompt: "Be brief.".to_owned(),
         messages: vec![Message::text(MessageRole::User, "Hello?".to_owned())],
-        ..Conversation::default()
+        ..CompletionInput::default()
     })
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn tool_call() -> ProviderCall {
         tool_call_id: Some(id.to_owned()),
         ..Message::text(MessageRole::Tool, text.to_owned())
     };
-    call(Conversation {
+    call(CompletionInput {
         system_prompt: "Be brief.".to_owned(),
         messages: vec![
             Message::text(MessageRole::User, "Is it warm in Lyon and in Ulm?".to_owned()),

@@ -61,7 +61,7 @@ impl Gateway {
         let guard = Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
         HttpGateway {
             authorization: None,
-            endpoint: guard.endpoint(&self.address, Limits { timeout, max_body: MAX_RESPONSE_BYTES }).unwrap(),
+            endpoint: guard.endpoint(&self.address, ResponseLimits { timeout, max_body: MAX_RESPONSE_BYTES }).unwrap(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{acme, caller};
 use fairway_domain::{
-    asset::content::mcp_server::{McpConnection, SessionStart, ToolPin},
+    asset::content::mcp_server::{McpConnectionSettings, McpSessionStartMethod, ToolPin},
     execution::{
         http_call::{HttpCallError, HttpCaller as _, MAX_DURATION, MAX_RESPONSE_BYTES},
         tool::{McpCall, McpError},
@@ -26,13 +26,13 @@ fn schema() -> Value {
 fn call(address: String) -> McpCall {
     McpCall {
         server: (uuid::Uuid::from_u128(1).into(), "weather@v1".to_owned()),
-        connection: McpConnection {
+        connection: McpConnectionSettings {
             url: address,
             headers: vec![("X-Key".to_owned(), SecretRef::parse("env:KEY").unwrap())],
             bearer: Some(SecretRef::parse("env:KEY").unwrap()),
             allowed_hosts: None,
             timeout: MAX_DURATION,
-            session_start: SessionStart::Handshake,
+            session_start: McpSessionStartMethod::Handshake,
             revisions: None,
         },
         allowed_hosts: None,
@@ -282,7 +282,7 @@ async fn refused_sessions_are_not_started() {
     let hosts = Some(vec!["mcp.example.com".to_owned()]);
     let refused_by_tool = McpCall { allowed_hosts: hosts.clone(), ..allowed_call.clone() };
     let refused_by_server = McpCall {
-        connection: McpConnection { allowed_hosts: hosts, ..allowed_call.connection.clone() },
+        connection: McpConnectionSettings { allowed_hosts: hosts, ..allowed_call.connection.clone() },
         ..allowed_call.clone()
     };
     for call in [refused_by_tool, refused_by_server] {
@@ -290,7 +290,7 @@ async fn refused_sessions_are_not_started() {
     }
     let bearer = SecretRef::parse("env:OTHER").ok();
     let with_unknown_secret =
-        McpCall { connection: McpConnection { bearer, ..allowed_call.connection.clone() }, ..allowed_call };
+        McpCall { connection: McpConnectionSettings { bearer, ..allowed_call.connection.clone() }, ..allowed_call };
     let refused = caller(&["127.0.0.0/8"]).call_tool(&acme(), &with_unknown_secret).await;
     assert_eq!(refused, Err(McpError::Call(HttpCallError::SecretUnavailable)));
     assert_eq!(endpoint.request_count(), 0);

@@ -13,7 +13,7 @@ use fairway_domain::{
     access::{AccessStore, identity::IdentityProvider, sign_in_provider::SignInProvider},
     asset::artifact_store::ArtifactStore,
     clock::Clock,
-    connection::probe::EndpointProbe,
+    connection::probe::EndpointProber,
     execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
     notification::message::MessageSender,
@@ -24,9 +24,9 @@ use fairway_egress::{Allowance, EgressError, Guard, ServerMode, Url};
 use fairway_message_sender::{GuardedSender, MailServer};
 use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
 use fairway_operations::access::IdentityMode;
-use fairway_providers::{AccountConnection, Accounts, Anthropic, LocalProvider, OpenAi, ProviderWithAccountSettings};
+use fairway_providers::{AccountConnection, AccountRouter, Anthropic, LocalProvider, OpenAi, ProviderWithAccountSettings};
 use fairway_sandbox::{EmbeddedGateway, HttpGateway};
-use fairway_secrets::{CheckpointKey, SecretSigner, SecretSources, Vault};
+use fairway_secrets::{CheckpointKeySource, SecretSigner, SecretSources, Vault};
 use fairway_tool_client::ToolAndHookClient;
 use fairway_witness_client::HttpWitness;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub struct Adapters {
     /// Calls the URLs of tools and hooks.
     pub http_caller: Arc<dyn HttpCaller>,
     /// Checks the endpoints of connections.
-    pub endpoint_probe: Arc<dyn EndpointProbe>,
+    pub endpoint_probe: Arc<dyn EndpointProber>,
     /// Sends notifications outside the inbox.
     pub message_sender: Arc<dyn MessageSender>,
     /// Executes scripts.
@@ -98,7 +98,7 @@ impl Adapters {
             ),
             checkpoint_signer: checkpoint_signer(settings, &secrets),
             witnesses: witnesses(settings, &guard)?,
-            provider: Arc::new(Accounts::new(accounts)),
+            provider: Arc::new(AccountRouter::new(accounts)),
             code_gateway: gateway(settings, &guard)?,
             sign_in,
             http_caller: tool_client.clone(),
@@ -126,8 +126,8 @@ fn message_sender(
 /// The signer of checkpoints. Without a configured key, it generates one in the data directory.
 fn checkpoint_signer(settings: &Settings, secrets: &Arc<dyn SecretReader>) -> Arc<dyn CheckpointSigner> {
     let current = settings.checkpoint_key.clone().map_or_else(
-        || CheckpointKey::GeneratedFile(settings.data_dir.join("checkpoint.key")),
-        CheckpointKey::Reference,
+        || CheckpointKeySource::GeneratedFile(settings.data_dir.join("checkpoint.key")),
+        CheckpointKeySource::ValueReference,
     );
     let generate = || Secret::new(BASE64_STANDARD.encode(SystemIds.secret()));
     Arc::new(SecretSigner::new(Arc::clone(secrets), current, settings.checkpoint_previous_key.clone(), generate))

@@ -1,6 +1,6 @@
 //! Parsers of single settings. An error states the expected form and never the value.
 
-use super::{AuthMode, Database, LocalModeExposure};
+use super::{AuthMode, DatabaseLocation, LocalModeExposure};
 use crate::{
     embeddable_page::FrameAncestors,
     http::{
@@ -114,7 +114,7 @@ pub enum LogFormat {
     Text,
 }
 
-impl fmt::Display for Database {
+impl fmt::Display for DatabaseLocation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Embedded => out.write_str("embedded"),
@@ -156,11 +156,11 @@ pub(super) fn queue_cap(text: &str) -> Result<u32, String> {
     cap.ok_or_else(|| format!("must be a number of runs from 1 to {MAX_QUEUE_CAP}"))
 }
 
-pub(super) fn database(text: &str) -> Result<Database, String> {
+pub(super) fn database(text: &str) -> Result<DatabaseLocation, String> {
     let is_url = text.starts_with("postgres://") || text.starts_with("postgresql://");
     match text {
-        "embedded" => Ok(Database::Embedded),
-        _ if is_url => Ok(Database::Url(TextWithCredential(text.to_owned()))),
+        "embedded" => Ok(DatabaseLocation::Embedded),
+        _ if is_url => Ok(DatabaseLocation::Url(TextWithCredential(text.to_owned()))),
         _ => Err("must be `embedded` or a `postgres://` address".to_owned()),
     }
 }

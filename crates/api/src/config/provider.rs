@@ -2,10 +2,10 @@
 
 use super::{
     provider_variable::ProviderVariables,
-    raw_settings::{ConfigError, Origin},
+    raw_settings::{ConfigError, SettingOrigin},
     toml_table::{TableContext, invalid, tables},
 };
-use fairway_domain::{asset::content::is_jurisdiction_code, secret::ServerSecretRef};
+use fairway_domain::{asset::content::has_jurisdiction_code_form, secret::ServerSecretRef};
 use fairway_providers::ModelPrice;
 use std::{fmt, time::Duration};
 use toml::{Table, Value};
@@ -38,7 +38,7 @@ pub struct ProviderAccount {
     /// Token prices of the account's models.
     pub prices: Vec<ModelPrice>,
     /// Source of the configuration; `Environment` if a variable sets any key of the account.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
 }
 
 impl ProviderAccount {
@@ -54,7 +54,7 @@ impl ProviderAccount {
             concurrency: None,
             test_model: None,
             prices: Vec::new(),
-            origin: Origin::Default,
+            origin: SettingOrigin::Default,
         }
     }
 }
@@ -108,16 +108,16 @@ impl ProviderAccount {
     fn read(account: &TableContext<'_>, variables: Option<&Table>) -> Result<Self, ConfigError> {
         account.check_keys()?;
         let account_slot = account.required("account_slot")?;
-        let Some(variables) = variables else { return Self::parse(account_slot, account, Origin::File) };
+        let Some(variables) = variables else { return Self::parse(account_slot, account, SettingOrigin::File) };
         let mut table = account.table.clone();
         table.extend(variables.clone());
         let slot = account_slot.clone();
         let context =
             TableContext { path: account.path, table: &table, keys: account.keys, variables: Some((&slot, variables)) };
-        Self::parse(account_slot, &context, Origin::Environment)
+        Self::parse(account_slot, &context, SettingOrigin::Environment)
     }
 
-    fn parse(account_slot: String, context: &TableContext<'_>, origin: Origin) -> Result<Self, ConfigError> {
+    fn parse(account_slot: String, context: &TableContext<'_>, origin: SettingOrigin) -> Result<Self, ConfigError> {
         let kind = match context.required("kind")?.as_str() {
             "local" => {
                 if let Some(key) = REMOTE_KEYS.into_iter().find(|key| context.table.contains_key(*key)) {
@@ -139,7 +139,7 @@ impl ProviderAccount {
             }
         };
         let residency = context.text("residency")?;
-        if !residency.as_deref().is_none_or(is_jurisdiction_code) {
+        if !residency.as_deref().is_none_or(has_jurisdiction_code_form) {
             let rule = "must be a country (ISO 3166), such as `de`, a part of one, such as `de-by`, or `eu`";
             return Err(context.invalid("residency", rule));
         }

@@ -139,7 +139,7 @@ impl ConfigError {
 
 /// The source from which a setting got its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// The setting has its default value.
     Default,
     /// The configuration file sets the value.
@@ -148,7 +148,7 @@ pub enum Origin {
     Environment,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Default => "default",
@@ -232,16 +232,16 @@ impl RawSettings {
     }
 
     /// The text of a setting for display; empty for a secret.
-    pub(super) fn display_text(&self, setting: &Setting) -> (String, Origin) {
+    pub(super) fn display_text(&self, setting: &Setting) -> (String, SettingOrigin) {
         let (text, origin) = self.text(setting);
         (if setting.is_secret { String::new() } else { text.to_owned() }, origin)
     }
 
-    fn text(&self, setting: &Setting) -> (&str, Origin) {
+    fn text(&self, setting: &Setting) -> (&str, SettingOrigin) {
         if let Some(text) = self.environment.get(setting.key) {
-            return (text, Origin::Environment);
+            return (text, SettingOrigin::Environment);
         }
-        self.file.get(setting.key).map_or((setting.default, Origin::Default), |text| (text, Origin::File))
+        self.file.get(setting.key).map_or((setting.default, SettingOrigin::Default), |text| (text, SettingOrigin::File))
     }
 
     fn add_table(&mut self, prefix: &str, table: Table) -> Result<(), ConfigError> {
@@ -296,10 +296,10 @@ impl RawSettings {
     }
 }
 
-fn invalid(setting: &Setting, origin: Origin, text: &str, rule: String) -> ConfigError {
+fn invalid(setting: &Setting, origin: SettingOrigin, text: &str, rule: String) -> ConfigError {
     let name = match origin {
-        Origin::Environment => setting.variable,
-        Origin::File | Origin::Default => setting.key,
+        SettingOrigin::Environment => setting.variable,
+        SettingOrigin::File | SettingOrigin::Default => setting.key,
     };
     let value = (!setting.is_secret).then(|| text.to_owned());
     ConfigError::Invalid { name: name.to_owned(), rule, value }

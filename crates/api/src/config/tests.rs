@@ -16,8 +16,8 @@ fn refusal(file: &str, environment: &[(&str, &str)]) -> String {
 fn loads_defaults_without_file_and_environment() {
     let settings = Settings::load(None, []).unwrap();
     assert_eq!(settings.bind.to_string(), "127.0.0.1:8080");
-    assert_eq!(settings.database, Database::Embedded);
-    assert_eq!(settings.migrate_database, Database::Embedded);
+    assert_eq!(settings.database, DatabaseLocation::Embedded);
+    assert_eq!(settings.migrate_database, DatabaseLocation::Embedded);
     assert_eq!(settings.artifacts, Location::Directory("./.fairway/artifacts".into()));
     assert_eq!(settings.auth_mode, AuthMode::Local);
     assert_eq!((settings.sync_wait.as_secs(), settings.execution_deadline.as_secs()), (30, 600));
@@ -71,7 +71,7 @@ fn environment_overrides_file() {
         concurrency: None,
         test_model: None,
         prices: Vec::new(),
-        origin: Origin::File,
+        origin: SettingOrigin::File,
     };
     assert_eq!(settings.providers, [account]);
 }
@@ -110,7 +110,7 @@ fn parses_provider_accounts() {
         concurrency: Some(3),
         test_model: Some("m".to_owned()),
         prices: vec![ModelPrice { model: "m".to_owned(), input: 250_000, output: 2_000_000 }],
-        origin: Origin::File,
+        origin: SettingOrigin::File,
     };
     let second = ProviderAccount {
         account_slot: "second".to_owned(),
@@ -119,7 +119,7 @@ fn parses_provider_accounts() {
         concurrency: None,
         test_model: None,
         prices: Vec::new(),
-        origin: Origin::File,
+        origin: SettingOrigin::File,
     };
     let lines: Vec<String> = settings.providers.iter().map(ToString::to_string).collect();
     assert_eq!(

@@ -10,7 +10,7 @@ use crate::{
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
-    evidence::ArtifactWithContent,
+    evidence::EvidenceArtifactWithContent,
     id::{ArtifactId, ExecutionId},
 };
 use serde::Serialize;
@@ -40,8 +40,8 @@ pub(crate) struct EvidenceArtifactView {
 }
 
 impl EvidenceArtifactView {
-    fn of(document: ArtifactWithContent) -> Self {
-        let ArtifactWithContent { artifact, body, payload, payload_withheld } = document;
+    fn of(document: EvidenceArtifactWithContent) -> Self {
+        let EvidenceArtifactWithContent { artifact, body, payload, payload_withheld } = document;
         Self {
             artifact_id: artifact.artifact_id.uuid(),
             artifact_kind: artifact.artifact_kind,

@@ -5,7 +5,7 @@ use super::{
     ReleaseSection, RetrievalSection, WorkloadSection,
 };
 use fairway_domain::evidence::{
-    EvidenceRecord,
+    RunEvidence,
     graph::{Graph, Node, UsedAsset},
 };
 use serde::Serialize;
@@ -81,7 +81,7 @@ impl AssetSection {
 }
 
 impl GraphEvidenceView {
-    pub(super) fn of(record: &EvidenceRecord) -> Self {
+    pub(super) fn of(record: &RunEvidence) -> Self {
         let obligations = record.obligations();
         let graph = Graph::from_record(record, &obligations);
         let nodes = graph.nodes.iter().map(|node| NodeView {
@@ -98,7 +98,7 @@ impl GraphEvidenceView {
     }
 }
 
-fn node_data(node: &Node<'_>, record: &EvidenceRecord) -> NodeData {
+fn node_data(node: &Node<'_>, record: &RunEvidence) -> NodeData {
     match node {
         Node::Execution(record) => NodeData::Execution(Box::new(ExecutionSection::of(record))),
         Node::Release(release) => NodeData::Release(ReleaseSection::of(release)),

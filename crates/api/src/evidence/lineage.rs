@@ -12,7 +12,7 @@ use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineageRow, Origin},
     id::ExecutionId,
-    policy::Outcome,
+    policy::DecisionOutcome,
 };
 use fairway_operations::execution::Disclosure;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ impl ItemView {
         let disclosed = match disclosure {
             Disclosure::Summary => None,
             Disclosure::Operator => Some(DisclosedView {
-                action_posture: row.posture().map(Outcome::as_str),
+                action_posture: row.strictest_prior_outcome().map(DecisionOutcome::as_str),
                 untrusted_reason: row.untrusted.clone(),
                 decision_evidence_refs: row.decisions.iter().map(|(id, _)| id.uuid()).take(MAX_DECISIONS).collect(),
             }),

@@ -11,7 +11,7 @@ use crate::{
         event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, UnsentText, encode_event, event_stream, last_event_id},
         idempotency::IDEMPOTENCY_REPLAYED,
         path::PathId,
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
         stream_limit::{StreamPermit, StreamSubject},
     },
     openapi::{ErrorBody, ReadRefusals, ShareTokenParams},
@@ -29,7 +29,7 @@ use fairway_domain::{
     share_link::{ResultToken, TokenHash, is_guest},
 };
 use fairway_operations::{
-    execution::{EventBatch, EventCursor, ExecuteResult as Run, RunSubscription},
+    execution::{EventBatch, EventCursor, ExecuteResponse as Run, RunSubscription},
     share_link::RuntimeRequest,
 };
 use futures_util::stream;
@@ -157,11 +157,11 @@ pub(super) async fn open_stream(
     last_seen: usize,
 ) -> Result<HttpResponse, ApiError> {
     let mut state = EventStream {
-        wakeups: api.services.execution_reader.subscribe(target.id),
+        wakeups: api.services.execution_reader.subscribe_wakeups(target.id),
         api: api.clone(),
         base: base.clone(),
         target,
-        request_id: request_id(),
+        request_id: request_id_or_new(),
         cursor: EventCursor::default(),
         last_sent: last_seen,
         permit: None,
@@ -233,7 +233,7 @@ impl EventStream {
     async fn poll_events(&mut self) -> Result<(EventBatch, StreamClient), ApiError> {
         let StreamTarget { runtime_request, token, id } = &self.target;
         let services = &self.api.services;
-        let runtime_caller = services.share_links.verify_request(runtime_request.clone()).await?;
+        let runtime_caller = services.share_links.resolve_runtime_caller(runtime_request.clone()).await?;
         let caller = services.identities.resolve_caller(self.api.mode, &runtime_caller.claims, self.request_id).await?;
         let batch = services.execution_reader.read_events(&caller, *id, token.as_ref(), &mut self.cursor).await?;
         self.has_more = batch.has_more;

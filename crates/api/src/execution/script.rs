@@ -10,7 +10,7 @@ use crate::{
     http::{
         body::{BodyWithoutForbiddenNames, ForbiddenNames},
         idempotency::IdempotencyHeader,
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
     },
     openapi::{ErrorBody, IdempotencyKeyParams, WriteRefusals},
     value_rules::{self, RuleResult, limit},
@@ -23,7 +23,7 @@ use fairway_domain::{
     },
     slug::{MAX_SLUG, Slug},
 };
-use fairway_operations::execution::{ExecuteRequest, ExecuteResult as Run, RunPayload, WaitMode};
+use fairway_operations::execution::{ExecuteRequest, ExecuteResponse as Run, RunPayload, WaitMode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -124,7 +124,7 @@ pub(crate) async fn run_code(
     idempotency: IdempotencyHeader,
     BodyWithoutForbiddenNames(body): BodyWithoutForbiddenNames<RunCode>,
 ) -> Result<HttpResponse, ApiError> {
-    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
+    let runtime_caller = api.services.share_links.resolve_runtime_caller(runtime_request).await?;
     let claims = runtime_caller.claims;
     let key = idempotency.into_request_key(&claims.actor, || body.digest());
     let RunCode { workspace_id, workload_slug, code, language, environment } = body.into_inner();
@@ -148,7 +148,7 @@ pub(crate) async fn run_code(
             wait: WaitMode::End(None),
         })
     })?;
-    let run = api.services.executions.execute(api.mode, &claims, request_id(), &request, key.as_ref()).await?;
+    let run = api.services.executions.execute(api.mode, &claims, request_id_or_new(), &request, key.as_ref()).await?;
     respond_to_script(&run)
 }
 

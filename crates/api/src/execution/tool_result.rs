@@ -3,7 +3,7 @@
 use super::{ExecutionResult, QueuedExecution, RunErrorView, review};
 use crate::{builtin_tool::ToolResult, error::ApiError};
 use fairway_domain::execution::Status;
-use fairway_operations::{Failure, ToolRefusal, execution::ExecuteResult as Run};
+use fairway_operations::{Failure, ToolRefusal, execution::ExecuteResponse as Run};
 use serde::Serialize;
 use uuid::Uuid;
 

@@ -9,7 +9,7 @@ use crate::{
     caller::{RESULT_TOKEN, has_share_token},
     compose::Api,
     error::ApiError,
-    http::{path, request_id_log_and_metrics::request_id},
+    http::{path, request_id_log_and_metrics::request_id_or_new},
     sign_in::{END_SESSION_PATH, SESSION_COOKIE},
 };
 use actix_web::{
@@ -31,7 +31,7 @@ use fairway_domain::{
     },
     id::TenantId,
 };
-use fairway_operations::access::{ActiveSession, Claims, IdentityMode, SessionFailure};
+use fairway_operations::access::{ActiveSession, IdentityClaims, IdentityMode, SessionFailure};
 use std::{fmt, sync::Arc, time::Duration};
 
 const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
@@ -73,7 +73,7 @@ pub(crate) enum RequestIdentity {
         tenant: Option<TenantId>,
     },
     /// The request has this verified identity.
-    Verified(Claims),
+    Verified(IdentityClaims),
 }
 
 /// How a server authenticates requests.
@@ -200,7 +200,7 @@ impl Authenticator {
                 return Err(unavailable_provider(retry_after).log_cause(&refusal));
             }
         };
-        let claims = api.services.identity_resolver.claims(&identity, selected_tenant, request_id()).await?;
+        let claims = api.services.identity_resolver.resolve_claims(&identity, selected_tenant, request_id_or_new()).await?;
         let may_name_actor =
             api.services.executions.is_delegating_client(&claims) && accepts_delegation(request.path());
         if request.headers().contains_key(&ACTOR) && !may_name_actor {
@@ -272,7 +272,7 @@ pub(crate) async fn session_of(
     let (Some(token), Some(provider)) = (session_token(request), authentication.shared_sign_in()) else {
         return Ok(None);
     };
-    match api.services.sessions.find_with_fresh_groups(provider, &token, request_id()).await {
+    match api.services.sessions.find_with_fresh_groups(provider, &token, request_id_or_new()).await {
         Ok(active) => Ok(active.map(|active| BrowserSession { token, active })),
         Err(SessionFailure::Failure(failure)) => Err(failure.into()),
         Err(failure @ SessionFailure::Provider { retry_after, .. }) => {

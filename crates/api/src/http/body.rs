@@ -49,7 +49,7 @@ use tokio::time::timeout;
 use validator::Validate;
 
 /// Default body limit of a route, in bytes.
-pub const ONE_MEBIBYTE: usize = 1 << 20;
+pub const DEFAULT_BODY_LIMIT: usize = 1 << 20;
 /// Body bytes that routes with a larger limit read before they authorize the caller.
 const MAX_UNAUTHORIZED_BYTES: usize = 64 << 10;
 /// Factor for the peak memory of a document in a handler, which stores it as values and as text.
@@ -62,7 +62,7 @@ const DOCUMENT_COPIES: usize = 2;
 /// chunks. 422 with every field that does not fit `T`; if all fit, with every value that breaks a rule of `T`. 503
 /// if the memory budget is exhausted.
 #[derive(Debug)]
-pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
+pub struct Body<T, const LIMIT: usize = DEFAULT_BODY_LIMIT> {
     value: T,
     document: Value,
 }
@@ -129,13 +129,13 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
             // Parsed values occupy up to 100 times the bytes of their text, so the reservation precedes the parse.
             let max_bytes = json::max_heap_bytes(&bytes);
             let peak_bytes = max_bytes.saturating_add(bytes.len()).max(max_bytes.saturating_mul(DOCUMENT_COPIES));
-            memory.resize(peak_bytes).await.map_err(|_| ApiError::unavailable())?;
+            memory.resize_for_values(peak_bytes).await.map_err(|_| ApiError::unavailable())?;
             json::read_measured(&bytes).map_err(map_json_refusal)?
         };
         // Frees the received bytes now, because only the parsed document is still needed.
         drop(bytes);
         // The previous reservation was an upper bound, so this one only shrinks and never waits.
-        memory.resize(heap_bytes.saturating_mul(DOCUMENT_COPIES)).await.map_err(|_| ApiError::unavailable())?;
+        memory.resize_for_values(heap_bytes.saturating_mul(DOCUMENT_COPIES)).await.map_err(|_| ApiError::unavailable())?;
         // The reservation lasts until the response: the handler derives further data from the document.
         request.extensions_mut().insert(memory);
         let value = deserialize_strict(&document)
@@ -195,7 +195,7 @@ impl<T: DeserializeOwned + ForbiddenNames + Validate> FromRequest for BodyWithou
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let (received, request) = (receive_bounded(request, payload, ONE_MEBIBYTE), request.clone());
+        let (received, request) = (receive_bounded(request, payload, DEFAULT_BODY_LIMIT), request.clone());
         Box::pin(async move {
             let (bytes, memory) = received.await?;
             match forbidden_names::scan::<T>(&bytes) {
@@ -230,7 +230,7 @@ fn receive_bounded(
     async move {
         header_check?;
         let base = base.ok_or_else(ApiError::internal)?;
-        let memory = base.memory_budgets.request_memory(client, sender);
+        let memory = base.memory_budgets.empty_request_reservation(client, sender);
         let received = timeout(base.body_timeout, receive(payload, memory, announced, limit)).await;
         received.map_err(|_| ApiError::request_timeout())?
     }
@@ -355,7 +355,7 @@ async fn receive(
         } else if bytes.is_empty() {
             memory.reserve_arriving(length).await
         } else {
-            memory.try_grow(length)
+            memory.try_grow_to(length)
         };
         reservation.map_err(|_| ApiError::unavailable())?;
         if is_reserved {

@@ -59,7 +59,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 pub(crate) fn client_of(request: &HttpRequest) -> ClientAddress {
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
     let base = request.app_data::<web::Data<HttpState>>();
-    ClientAddress::address_or_v6_network(base.map_or(peer, |base| base.trusted_proxies.client(peer, request.headers())))
+    ClientAddress::from_ip_truncating_v6(base.map_or(peer, |base| base.trusted_proxies.client(peer, request.headers())))
 }
 
 #[cfg(test)]

@@ -215,7 +215,7 @@ impl LoadShedder {
     /// refusals are delayed by at most [`MAX_REFUSAL_DELAY`]. The server reads nothing from the connection of a
     /// delayed refusal.
     #[must_use]
-    pub fn schedule_refusal(&self, now: Instant) -> Instant {
+    pub fn reserve_refusal_time(&self, now: Instant) -> Instant {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let due = state.next_refusal.max(now);
         if due.saturating_duration_since(now) > MAX_REFUSAL_DELAY {
@@ -338,7 +338,7 @@ mod tests {
     #[tokio::test]
     async fn bounds_arriving_bodies_and_serves_other_senders() {
         let shedder = LoadShedder::new(StatementsInFlight::default(), MAX_WAITING);
-        let holder = ClientKey::LinkHolder(ClientAddress::address_or_v6_network([192, 0, 2, 7].into()));
+        let holder = ClientKey::LinkHolder(ClientAddress::from_ip_truncating_v6([192, 0, 2, 7].into()));
         let (anonymous, now) = (client("anonymous"), Instant::now());
         let admit = |client: &ClientKey| shedder.admit(client.clone(), true, now);
         let mut permits: Vec<AdmissionPermit> = (0..MAX_ARRIVING).map(|_| admit(&anonymous).unwrap()).collect();
@@ -372,13 +372,13 @@ mod tests {
         let shedder = LoadShedder::new(StatementsInFlight::default(), MAX_WAITING);
         let now = Instant::now();
         let interval = Duration::from_secs(1) / REFUSALS_PER_SECOND;
-        assert_eq!(shedder.schedule_refusal(now), now);
-        assert_eq!(shedder.schedule_refusal(now), now + interval);
-        assert_eq!(shedder.schedule_refusal(now), now + interval * 2);
+        assert_eq!(shedder.reserve_refusal_time(now), now);
+        assert_eq!(shedder.reserve_refusal_time(now), now + interval);
+        assert_eq!(shedder.reserve_refusal_time(now), now + interval * 2);
         // After a pause the first refusal is sent at once.
         let later = now + Duration::from_secs(1);
-        assert_eq!(shedder.schedule_refusal(later), later);
-        let delays: Vec<Duration> = (0..REFUSALS_PER_SECOND).map(|_| shedder.schedule_refusal(later) - later).collect();
+        assert_eq!(shedder.reserve_refusal_time(later), later);
+        let delays: Vec<Duration> = (0..REFUSALS_PER_SECOND).map(|_| shedder.reserve_refusal_time(later) - later).collect();
         assert!(delays.iter().all(|delay| (interval..=MAX_REFUSAL_DELAY).contains(delay)));
         assert_eq!(delays.last(), Some(&MAX_REFUSAL_DELAY), "the delay is bounded for any number of refusals");
     }

@@ -233,7 +233,7 @@ impl Default for MemoryBudgets {
 impl MemoryBudgets {
     /// Creates the empty reservation of a request whose body starts to arrive.
     #[must_use]
-    pub fn request_memory(&self, client: ClientAddress, sender: BodySender) -> RequestMemory {
+    pub fn empty_request_reservation(&self, client: ClientAddress, sender: BodySender) -> RequestMemory {
         let small = self.small_requests.reserve_for_sender(client, sender.clone());
         RequestMemory { small, large: self.large_requests.reserve_for_sender(client, sender) }
     }
@@ -273,7 +273,7 @@ impl RequestMemory {
     ///
     /// # Errors
     /// When the budget is exhausted.
-    pub fn try_grow(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
+    pub fn try_grow_to(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
         if bytes <= self.bytes() {
             return Ok(());
         }
@@ -290,7 +290,7 @@ impl RequestMemory {
     ///
     /// # Errors
     /// When the budget is exhausted.
-    pub async fn resize(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
+    pub async fn resize_for_values(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
         self.small.resize_at(Purpose::Values, bytes.min(SMALL_REQUEST_BYTES)).await?;
         self.resize_large(Purpose::Values, bytes).await
     }
@@ -324,7 +324,7 @@ mod tests {
     use fairway_domain::access::ActorRef;
 
     fn client(address: &str) -> ClientAddress {
-        ClientAddress::address_or_v6_network(address.parse().unwrap())
+        ClientAddress::from_ip_truncating_v6(address.parse().unwrap())
     }
 
     fn sender(name: &str) -> BodySender {
@@ -379,15 +379,15 @@ mod tests {
         let client = client("192.0.2.1");
         let mut large_requests = Vec::new();
         for name in ["user:ada", "user:bob"].into_iter().cycle() {
-            let mut memory = budgets.request_memory(client, sender(name));
-            if memory.resize(8 << 20).await.is_err() {
+            let mut memory = budgets.empty_request_reservation(client, sender(name));
+            if memory.resize_for_values(8 << 20).await.is_err() {
                 break;
             }
             large_requests.push(memory);
         }
         assert_eq!(large_requests.len(), 4);
-        let mut small = budgets.request_memory(client, sender("user:ada"));
-        assert_eq!(small.resize(SMALL_REQUEST_BYTES).await, Ok(()));
+        let mut small = budgets.empty_request_reservation(client, sender("user:ada"));
+        assert_eq!(small.resize_for_values(SMALL_REQUEST_BYTES).await, Ok(()));
         assert_eq!(small.bytes(), SMALL_REQUEST_BYTES);
     }
 
@@ -397,13 +397,13 @@ mod tests {
         for clients in [["192.0.2.1"; 4], ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]] {
             let mut arriving = Vec::new();
             for address in clients.into_iter().cycle().take(40) {
-                let mut memory = budgets.request_memory(client(address), BodySender::default());
+                let mut memory = budgets.empty_request_reservation(client(address), BodySender::default());
                 if memory.reserve_arriving(4 << 20).await.is_ok() {
                     arriving.push(memory);
                 }
             }
             let last = arriving.last_mut().unwrap();
-            assert_eq!(last.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{clients:?}");
+            assert_eq!(last.resize_for_values(MAX_DOCUMENT_BYTES).await, Ok(()), "{clients:?}");
         }
     }
 
@@ -414,19 +414,19 @@ mod tests {
         for bytes in [SMALL_REQUEST_BYTES, 900_000, 4 << 20] {
             let mut arriving = Vec::new();
             loop {
-                let mut memory = budgets.request_memory(address, BodySender::default());
+                let mut memory = budgets.empty_request_reservation(address, BodySender::default());
                 if memory.reserve_arriving(bytes).await.is_err() {
                     break;
                 }
                 arriving.push(memory);
             }
-            let mut other = budgets.request_memory(address, sender("user:ada"));
+            let mut other = budgets.empty_request_reservation(address, sender("user:ada"));
             assert_eq!(other.reserve_arriving(bytes).await, Ok(()), "{bytes} bytes, {} arriving", arriving.len());
-            assert_eq!(other.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{bytes} bytes");
+            assert_eq!(other.resize_for_values(MAX_DOCUMENT_BYTES).await, Ok(()), "{bytes} bytes");
             drop(other);
             // A complete body of the same sender gets memory for its values, too.
             let complete_body = arriving.last_mut().unwrap();
-            assert_eq!(complete_body.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{bytes} bytes");
+            assert_eq!(complete_body.resize_for_values(MAX_DOCUMENT_BYTES).await, Ok(()), "{bytes} bytes");
         }
         for budget in [&budgets.small_requests, &budgets.large_requests] {
             assert!(budget.usage().by_sender.is_empty());
@@ -437,13 +437,13 @@ mod tests {
     async fn body_of_unknown_length_does_not_wait() {
         let budgets = MemoryBudgets::default();
         let [mut first, mut second] =
-            ["user:ada", "user:bob"].map(|name| budgets.request_memory(client("192.0.2.1"), sender(name)));
-        assert_eq!(first.try_grow(12 << 20), Ok(()));
-        assert_eq!(second.try_grow(3 << 20), Ok(()));
+            ["user:ada", "user:bob"].map(|name| budgets.empty_request_reservation(client("192.0.2.1"), sender(name)));
+        assert_eq!(first.try_grow_to(12 << 20), Ok(()));
+        assert_eq!(second.try_grow_to(3 << 20), Ok(()));
         let start = Instant::now();
-        assert_eq!(second.try_grow(5 << 20), Err(BudgetExhausted));
+        assert_eq!(second.try_grow_to(5 << 20), Err(BudgetExhausted));
         assert_eq!(start.elapsed(), Duration::ZERO);
         drop(first);
-        assert_eq!(second.try_grow(5 << 20), Ok(()));
+        assert_eq!(second.try_grow_to(5 << 20), Ok(()));
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     caller::is_guest,
     error::ApiError,
     http::{
-        HttpState, connection_guard::ConnectionActivity, deprecation::Deprecation, shutdown_signal::ReportedShutdown,
+        HttpState, connection_guard::ConnectionActivity, deprecation::Deprecation, shutdown_signal::ReportedShutdownState,
     },
     metrics::{CompletedRequest, Method},
     telemetry,
@@ -71,7 +71,7 @@ tokio::task_local! {
 
 /// The id of the request that this task handles; a new id outside of requests. A spawned task counts as outside, so
 /// pass the id to it explicitly.
-pub fn request_id() -> RequestId {
+pub fn request_id_or_new() -> RequestId {
     CURRENT.try_with(|id| *id).unwrap_or_else(|_| Uuid::now_v7().into())
 }
 
@@ -209,7 +209,7 @@ impl RequestRecord {
                 headers.insert(SERVER_TIMING, timing);
             }
         }
-        let reported = response.extensions().get::<ReportedShutdown>().map(|reported| reported.0);
+        let reported = response.extensions().get::<ReportedShutdownState>().map(|reported| reported.0);
         if self.closes_connection
             || reported.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.shutdown.is_announced()))
         {

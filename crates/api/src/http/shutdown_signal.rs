@@ -8,9 +8,9 @@ use std::sync::{
 /// Shared shutdown flag. After the announcement, every response closes its connection. Clients then reconnect to
 /// another server between two requests, so that no request is lost.
 #[derive(Clone, Debug, Default)]
-pub struct ShutdownSignal(Arc<AtomicBool>);
+pub struct ShutdownFlag(Arc<AtomicBool>);
 
-impl ShutdownSignal {
+impl ShutdownFlag {
     /// Announces the shutdown to the holders of all clones.
     pub fn announce(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -26,4 +26,4 @@ impl ShutdownSignal {
 /// Response extension with the shutdown state that the body reports. It keeps the `Connection` header consistent
 /// with the body if the shutdown is announced in between.
 #[derive(Clone, Copy, Debug)]
-pub struct ReportedShutdown(pub bool);
+pub struct ReportedShutdownState(pub bool);

@@ -126,7 +126,7 @@ mod tests {
     fn releases_permit_when_stream_ends() {
         let limiter = StreamLimiter::default();
         let run = |number| StreamSubject::Run(Uuid::from_u128(number).into());
-        let client = ClientAddress::address_or_v6_network("192.0.2.1".parse().unwrap());
+        let client = ClientAddress::from_ip_truncating_v6("192.0.2.1".parse().unwrap());
         let mut permits: Vec<StreamPermit> = (0..MAX_STREAMS_PER_CLIENT as u128)
             .map(|number| limiter.acquire(run(number), Some(client)).unwrap())
             .collect();

@@ -4,7 +4,7 @@ use super::{
     HttpState,
     client_address::TrustedProxies,
     fallback::KnownMethods,
-    shutdown_signal::ShutdownSignal,
+    shutdown_signal::ShutdownFlag,
     site_guard::{HostRules, Scheme},
     unknown_query_parameters::KnownQueries,
 };
@@ -30,6 +30,6 @@ pub(crate) fn http_state() -> HttpState {
         deprecations: &[],
         stream_limiter: Default::default(),
         inbox_stream_lifetime: std::time::Duration::from_secs(1),
-        shutdown: ShutdownSignal::default(),
+        shutdown: ShutdownFlag::default(),
     }
 }

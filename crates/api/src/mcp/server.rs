@@ -11,7 +11,7 @@ use fairway_domain::{
     offered_tool::{BuiltinTool, OfferedToolCall, SideEffect, ToolDescription, workload_slug_of_tool_name},
     slug::Slug,
 };
-use fairway_operations::{access::Claims, builtin_tool::parse_tool_call};
+use fairway_operations::{access::IdentityClaims, builtin_tool::parse_tool_call};
 use fairway_postgres::{CallerKey, with_caller_key};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -33,7 +33,7 @@ const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list
 #[derive(Clone)]
 pub(super) struct McpHandler {
     api: Api,
-    claims: Claims,
+    claims: IdentityClaims,
     request_id: RequestId,
     address: ClientAddress,
     environment: Slug,
@@ -46,7 +46,7 @@ pub(super) struct McpHandler {
 impl McpHandler {
     pub(super) fn new(
         api: Api,
-        claims: Claims,
+        claims: IdentityClaims,
         request_id: RequestId,
         address: ClientAddress,
         environment: Slug,

@@ -4,7 +4,7 @@
 
 use fairway_domain::notification::{
     Channel,
-    backlog::{ChannelBacklog, NotificationObserver, ProjectorLag},
+    backlog::{ChannelBacklog, NotificationMetricsObserver, ProjectorLag},
     delivery::DeliveryStatus,
     ports::AttemptOutcome,
 };
@@ -66,7 +66,7 @@ impl NotificationMetrics {
     }
 }
 
-impl NotificationObserver for NotificationMetrics {
+impl NotificationMetricsObserver for NotificationMetrics {
     fn attempt_ended(&self, channel: Channel, outcome: &AttemptOutcome) {
         let [sent, retried, failed] = OUTCOMES;
         let outcome = match outcome {

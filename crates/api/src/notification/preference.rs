@@ -20,12 +20,12 @@ use fairway_domain::{
     access::Role,
     id::{WorkloadId, WorkspaceId},
     notification::preference::{
-        CATEGORY_CHANNEL_PAIRS, DefaultPreference, EffectivePreference, MAX_DEFAULTS, Preference,
+        CATEGORY_CHANNEL_PAIR_COUNT, DefaultPreference, EffectivePreference, MAX_DEFAULTS, Preference,
     },
     slug::Slug,
     store::Revision,
 };
-use fairway_operations::notification::{ExplicitSettings, NotificationContext, RequestedPreferenceScope};
+use fairway_operations::notification::{ExplicitSettings, PreferenceContext, RequestedPreferenceScope};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -69,7 +69,7 @@ pub(crate) struct DefaultPreferencesBody(Vec<DefaultPreferenceView>);
 /// problem.
 impl Validate for PreferenceList {
     fn validate(&self) -> Result<(), ValidationErrors> {
-        validate_list_length(self.0.len(), CATEGORY_CHANNEL_PAIRS)
+        validate_list_length(self.0.len(), CATEGORY_CHANNEL_PAIR_COUNT)
     }
 }
 
@@ -391,7 +391,7 @@ pub(crate) async fn read_effective_preferences(
         if lacks_workload { Err(FieldProblem::new("environment", "invalid", rule)) } else { Ok(environment) }
     }));
     let (category, environment) = fields.finish(|| category.zip(environment))?;
-    let context = NotificationContext {
+    let context = PreferenceContext {
         workspace: query.workspace_id.map(Into::into),
         workload: query.workload_id.map(Into::into),
         environment,

@@ -9,7 +9,7 @@ use crate::{
         HttpState,
         client_address::client_of,
         event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, UnsentText, encode_event, event_stream, last_event_id},
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
         stream_limit::{StreamPermit, StreamSubject},
     },
     openapi::{ErrorBody, ReadRefusals},
@@ -18,8 +18,8 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
 use fairway_domain::{client_address::ClientAddress, id::RequestId};
 use fairway_operations::{
-    access::Claims,
-    notification::stream::{InboxBatch, InboxSubscription},
+    access::IdentityClaims,
+    notification::stream::{InboxBatch, ProjectionSubscription},
 };
 use futures_util::stream;
 use serde::Serialize;
@@ -80,11 +80,11 @@ pub(crate) async fn read_inbox_stream(
     UnverifiedClaims(claims): UnverifiedClaims,
 ) -> Result<HttpResponse, ApiError> {
     let last_event = last_event_id(request.headers())?;
-    let caller = api.services.identities.resolve_caller(api.mode, &claims, request_id()).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &claims, request_id_or_new()).await?;
     // Subscribes before the first read, so that no change between the first read and the first wait is missed.
-    let changes = api.services.notifications.subscribe_to_inbox(&caller);
+    let changes = api.services.notifications.subscribe_to_projections(&caller);
     // The id of an event is the position after its notification, and the stream resumes at that position.
-    let first_batch = api.services.notifications.open_inbox(&caller, last_event).await?;
+    let first_batch = api.services.notifications.open_inbox_stream(&caller, last_event).await?;
     let permit = base.stream_limiter.acquire(StreamSubject::Inbox(caller.tenant, caller.actor.clone()), None)?;
     let address = client_of(&request);
     let text = format!("{RETRY_FIELD}{}", encode(&first_batch)?);
@@ -93,7 +93,7 @@ pub(crate) async fn read_inbox_stream(
         unsent: UnsentText::reserve(text, address, &base)?,
         base,
         claims,
-        request_id: request_id(),
+        request_id: request_id_or_new(),
         address,
         next: first_batch.next,
         has_more: first_batch.has_more,
@@ -115,7 +115,7 @@ pub(crate) async fn read_inbox_stream(
 struct InboxStream {
     api: web::Data<Api>,
     base: web::Data<HttpState>,
-    claims: Claims,
+    claims: IdentityClaims,
     request_id: RequestId,
     address: ClientAddress,
     /// Position of the first fact that was not read.
@@ -125,7 +125,7 @@ struct InboxStream {
     unread: u64,
     /// Time of the last count of unread notifications.
     counted_at: Instant,
-    changes: InboxSubscription,
+    changes: ProjectionSubscription,
     unsent: UnsentText,
     opened_at: Instant,
     last_write: Instant,

@@ -56,7 +56,7 @@ impl SuppressedDecisionView {
             recipient: decision.recipient.to_string(),
             category: decision.category.as_str(),
             record_digest: decision.digest(),
-            audit_event_id: decision.audit_event_id().uuid(),
+            audit_event_id: decision.suppression_fact_id().uuid(),
             reason_code: decision.reason.as_str(),
             scope: decision.scope.map(DecidingScope::as_str),
             revision: decision.revision.map(Revision::get),

@@ -20,20 +20,20 @@ use fairway_domain::{
         script::Language,
     },
     knowledge::document::DocumentId,
-    memory::{MAX_SESSION_CHARS, SessionId},
+    memory::{MAX_SESSION_CHARS, ConversationSessionId},
     notification::{
         Channel, Severity,
         inbox::InboxStatus,
-        preference::{DecidingScope, ReasonCode},
+        preference::{DecidingScope, SuppressionReason},
     },
     notification_category::NotificationCategory,
-    policy::{ConditionResult, Outcome as PolicyOutcome},
-    release::{StateName, lane::Lane, review::Verdict},
+    policy::{ConditionResult, DecisionOutcome as PolicyOutcome},
+    release::{StateName, lane::Lane, review::ReleaseVerdict},
     rollout::RolloutStatus,
     slug::MAX_SLUG,
     tenant::MAX_WORKSPACE_SLUG,
     use_case::{UseCaseStatus, gaps::ReferenceAvailability},
-    workload::{IntendedUse, Status as WorkloadStatus},
+    workload::{IntendedUse, WorkloadStatus as WorkloadStatus},
 };
 use patterns::{
     ACTOR, CHECKSUM, ENTITY_TAGS, ERASED_ACTOR, ERROR_CODE, EVENT_NUMBER, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME,
@@ -147,7 +147,7 @@ const PROPERTIES: &[Entry] = &[
     ("DefaultPreference", "profile_ref", roles),
     ("EffectivePreference", "scope", deciding_scopes),
     ("SuppressedDecision", "scope", deciding_scopes),
-    ("SuppressedDecision", "reason_code", || one_of(ReasonCode::ALL.map(ReasonCode::as_str))),
+    ("SuppressedDecision", "reason_code", || one_of(SuppressionReason::ALL.map(SuppressionReason::as_str))),
     (ANY, "invocation_mode", || one_of(IntendedUse::ALL.map(IntendedUse::as_str))),
     ("Workload", "status", workload_statuses),
     (ANY, "connector_kind", || from_domain(&ConnectorKind::ALL, ConnectorKind::as_str)),
@@ -252,7 +252,7 @@ const fn principal() -> Constraint {
 }
 
 const fn session() -> Constraint {
-    Constraint::Pattern(SessionId::PATTERN, MAX_SESSION_CHARS)
+    Constraint::Pattern(ConversationSessionId::PATTERN, MAX_SESSION_CHARS)
 }
 
 const fn label() -> Constraint {
@@ -280,7 +280,7 @@ fn outcomes() -> Constraint {
 }
 
 fn verdicts() -> Constraint {
-    one_of(Verdict::ALL.map(Verdict::as_str))
+    one_of(ReleaseVerdict::ALL.map(ReleaseVerdict::as_str))
 }
 
 fn subjects() -> Constraint {

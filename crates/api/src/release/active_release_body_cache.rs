@@ -2,9 +2,9 @@
 
 use fairway_domain::{id::WorkloadId, release::lane::Lane, slug::Slug};
 use fairway_operations::{
-    access::Claims,
+    access::IdentityClaims,
     cache::{claims_bytes, weighted_cache},
-    release::{ActiveReleaseQuery, ActiveReleaseVersion},
+    release::{ActiveReleaseQuery, ActiveReleaseRevisions},
 };
 use moka::sync::Cache;
 use std::{fmt, sync::Arc};
@@ -15,14 +15,14 @@ const MAX_BYTES: u64 = 7 << 20;
 /// The caller and the query of a request.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct BodyKey {
-    claims: Claims,
+    claims: IdentityClaims,
     workload: WorkloadId,
     environment: Slug,
     lane: Option<Lane>,
 }
 
 impl BodyKey {
-    pub(crate) fn new(claims: &Claims, query: &ActiveReleaseQuery<'_>) -> Self {
+    pub(crate) fn new(claims: &IdentityClaims, query: &ActiveReleaseQuery<'_>) -> Self {
         let ActiveReleaseQuery { workload, environment, lane } = *query;
         Self { claims: claims.clone(), workload, environment: environment.clone(), lane }
     }
@@ -32,7 +32,7 @@ impl BodyKey {
 #[derive(Clone)]
 pub(crate) struct CachedBody {
     pub(crate) text: Arc<str>,
-    pub(crate) version: Arc<ActiveReleaseVersion>,
+    pub(crate) version: Arc<ActiveReleaseRevisions>,
 }
 
 /// Response bodies by caller and query. A body may be outdated; [`CachedBody::version`] must be verified.
@@ -50,7 +50,7 @@ impl ActiveReleaseBodyCache {
         let bytes = |key: &BodyKey, body: &CachedBody| {
             // The key and the version contain the environment.
             let environment_bytes = key.environment.as_str().len().saturating_mul(2);
-            let version_bytes = size_of::<ActiveReleaseVersion>();
+            let version_bytes = size_of::<ActiveReleaseRevisions>();
             claims_bytes(&key.claims).saturating_add(environment_bytes + version_bytes).saturating_add(body.text.len())
         };
         Self(weighted_cache(MAX_BYTES, bytes).build())

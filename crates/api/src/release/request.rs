@@ -11,7 +11,7 @@ use fairway_domain::{
     release::{
         StateName,
         lane::{Lane, TargetLane},
-        review::Verdict,
+        review::ReleaseVerdict,
     },
     slug::MAX_SLUG,
 };
@@ -91,8 +91,8 @@ pub(super) fn parse_state(text: &str) -> Result<StateName, FieldProblem> {
     StateName::parse(text).ok_or_else(|| FieldProblem::invalid("to_state"))
 }
 
-pub(super) fn parse_verdict(text: &str) -> Result<Verdict, FieldProblem> {
-    Verdict::parse(text).ok_or_else(|| FieldProblem::invalid("outcome"))
+pub(super) fn parse_verdict(text: &str) -> Result<ReleaseVerdict, FieldProblem> {
+    ReleaseVerdict::parse(text).ok_or_else(|| FieldProblem::invalid("outcome"))
 }
 
 pub(super) fn parse_binding_role(text: &str) -> Result<AssetKind, FieldProblem> {

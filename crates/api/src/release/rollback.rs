@@ -79,7 +79,7 @@ pub(crate) struct RollbackWarning {
 
 impl RollbackView {
     fn of(result: &RollbackResult) -> Result<Self, ApiError> {
-        let newest = result.newest_lane()?;
+        let newest = result.last_taken_lane()?;
         let lane_view = |lane: &ReturnedLane| RolledBackLaneView {
             lane: lane.lane.as_str(),
             rolled_back_to: lane.rolled_back_to.uuid(),
@@ -102,7 +102,7 @@ impl RollbackView {
 
 /// The recommendation whether to roll back a release.
 #[derive(Serialize, ToSchema)]
-#[schema(as = RollbackRecommendation)]
+#[schema(as = RollbackAssessment)]
 pub(crate) struct RecommendationView {
     recommended: bool,
     /// Fraction of failed and timed out runs; 0 without runs.

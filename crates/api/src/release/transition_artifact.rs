@@ -41,7 +41,7 @@ impl ReleaseArtifactView {
             artifact_id: artifact.artifact_id.uuid(),
             release_id: artifact.release_id.uuid(),
             artifact_kind: artifact.kind.clone(),
-            storage_ref: artifact.storage_ref(),
+            storage_ref: artifact.storage_ref_for_display(),
             checksum: artifact.checksum.as_str().to_owned(),
             created_at: artifact.created_at.to_string(),
             created_by: artifact.created_by.to_string(),

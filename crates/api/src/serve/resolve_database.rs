@@ -1,6 +1,6 @@
 //! The database of the settings: a configured one, or a managed PostgreSQL server that this process may start.
 
-use crate::config::{Database, Settings};
+use crate::config::{DatabaseLocation, Settings};
 use fairway_managed_postgres::{Binaries, FindError, ManagedServer, Options, StartError, StopError, state_directories};
 use fairway_postgres::MigrationError;
 use std::{io, path::Path};
@@ -72,15 +72,15 @@ impl ResolvedDatabase {
     /// When a managed server cannot be found or started.
     pub async fn resolve_or_start(settings: &Settings) -> Result<Self, DatabaseError> {
         match (&settings.database, &settings.migrate_database) {
-            (Database::Url(url), owner) => {
+            (DatabaseLocation::Url(url), owner) => {
                 let url = url.expose().to_owned();
                 let owner_url = match owner {
-                    Database::Url(owner) => owner.expose().to_owned(),
-                    Database::Embedded => url.clone(),
+                    DatabaseLocation::Url(owner) => owner.expose().to_owned(),
+                    DatabaseLocation::Embedded => url.clone(),
                 };
                 Ok(Self { url, owner_url, managed_server: None })
             }
-            (Database::Embedded, _) => {
+            (DatabaseLocation::Embedded, _) => {
                 let data_dir = settings.data_dir.clone();
                 let server = tokio::task::spawn_blocking(move || start_managed_server(&data_dir)).await??;
                 let url = server.url(DATABASE_NAME);
@@ -97,8 +97,8 @@ impl ResolvedDatabase {
     /// # Errors
     /// When a managed server cannot be found or started, or is starting or stopping at the moment.
     pub async fn join_or_start(settings: &Settings) -> Result<Self, DatabaseError> {
-        if settings.database == Database::Embedded
-            && let Ok(url) = Self::service_url(settings).await
+        if settings.database == DatabaseLocation::Embedded
+            && let Ok(url) = Self::resolve_running_service_url(settings).await
         {
             return Ok(Self { owner_url: url.clone(), url, managed_server: None });
         }
@@ -115,10 +115,10 @@ impl ResolvedDatabase {
     ///
     /// # Errors
     /// When the database cannot be found or started, or has no Fairway schema.
-    pub async fn resolve_existing(settings: &Settings) -> Result<Self, DatabaseError> {
+    pub async fn join_or_start_existing(settings: &Settings) -> Result<Self, DatabaseError> {
         let database = match &settings.database {
-            Database::Url(_) => Self::resolve_or_start(settings).await?,
-            Database::Embedded => {
+            DatabaseLocation::Url(_) => Self::resolve_or_start(settings).await?,
+            DatabaseLocation::Embedded => {
                 let data_dir = settings.data_dir.clone();
                 tokio::task::spawn_blocking(move || find_managed_server(&data_dir))
                     .await?
@@ -139,10 +139,10 @@ impl ResolvedDatabase {
     ///
     /// # Errors
     /// When no managed server runs in the data directory.
-    pub async fn service_url(settings: &Settings) -> Result<String, DatabaseError> {
+    pub async fn resolve_running_service_url(settings: &Settings) -> Result<String, DatabaseError> {
         match &settings.database {
-            Database::Url(url) => Ok(url.expose().to_owned()),
-            Database::Embedded => {
+            DatabaseLocation::Url(url) => Ok(url.expose().to_owned()),
+            DatabaseLocation::Embedded => {
                 let data_dir = settings.data_dir.clone();
                 let find = move || {
                     let options = managed_server_options(&data_dir)?;

@@ -8,7 +8,7 @@ use crate::{
     http::{
         authentication::{BrowserSession, session_token},
         body::Body,
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
     },
     openapi::WriteRefusals,
 };
@@ -55,7 +55,7 @@ pub(crate) async fn end_session(
     let session = request.extensions().get::<BrowserSession>().cloned();
     let mut response = HttpResponse::NoContent().finish();
     if let Some(BrowserSession { token, active }) = session {
-        api.services.sessions.end(&token, &active.snapshot, SessionEnd::SignedOut, request_id()).await?;
+        api.services.sessions.end(&token, &active.snapshot, SessionEnd::SignedOut, request_id_or_new()).await?;
         response.add_cookie(&removal_cookie(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
     }
     Ok(response)
@@ -110,7 +110,7 @@ async fn sign_out(
         }
         // The session ends first. The provider may not respond, or the browser may not wait for the provider's
         // address.
-        sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id()).await?;
+        sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id_or_new()).await?;
         if let Some(provider) = authentication.sign_in()
             && let Some(id_token) = sessions.id_token(provider, &token, &snapshot)
         {
@@ -161,7 +161,7 @@ async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Re
     };
     match provider.verify_logout(token).await {
         Ok(logout) => {
-            let ended = api.services.sessions.end_by_provider(&logout, request_id()).await?;
+            let ended = api.services.sessions.end_by_provider(&logout, request_id_or_new()).await?;
             tracing::info!(issuer = logout.issuer, ended, "the identity provider ended sessions");
             Ok(HttpResponse::Ok().finish())
         }

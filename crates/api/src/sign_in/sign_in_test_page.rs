@@ -9,13 +9,13 @@ use crate::{
         authentication::{Authenticator, session_of},
         html_page::{self, escape},
         query,
-        request_id_log_and_metrics::request_id,
+        request_id_log_and_metrics::request_id_or_new,
     },
 };
 use actix_web::{HttpRequest, HttpResponse, guard, http::StatusCode, web};
 use fairway_domain::access::{
     Caller, GrantSource, Permission,
-    identity::{InvalidToken, MappingRule, MappingVerdict},
+    identity::{InvalidToken, MappingRule, MappingOutcome},
     sign_in_provider::{SignInError, SignInProvider, SignedInPerson},
 };
 use fairway_operations::access::{ClockDifference, TestSignInReport, TestedPrincipal};
@@ -98,7 +98,7 @@ async fn administrator(request: &HttpRequest, api: &Api) -> Result<Result<Caller
         );
         return Ok(Err(html_page::page(StatusCode::UNAUTHORIZED, "Sign in first", &text)));
     };
-    let caller = api.services.identities.resolve_caller(api.mode, &session.active.claims, request_id()).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &session.active.claims, request_id_or_new()).await?;
     match api.services.test_sign_ins.authorize(&caller) {
         Ok(()) => Ok(Ok(caller)),
         Err(failure) => {
@@ -199,12 +199,12 @@ fn report_text(person: &SignedInPerson, report: &TestSignInReport) -> String {
     text
 }
 
-fn write_rule(text: &mut String, rule: MappingRule, verdict: &MappingVerdict) {
+fn write_rule(text: &mut String, rule: MappingRule, verdict: &MappingOutcome) {
     let (label, effect) = match verdict {
-        MappingVerdict::Applied(effect) => ("applied", escape(effect)),
-        MappingVerdict::Ignored(effect) => ("ignored", escape(effect)),
-        MappingVerdict::Refused(refusal) => {
-            let claim = refusal.tenant_claim().map(|claim| format!("; claim <code>{}</code>", escape(claim)));
+        MappingOutcome::Applied(effect) => ("applied", escape(effect)),
+        MappingOutcome::Ignored(effect) => ("ignored", escape(effect)),
+        MappingOutcome::Refused(refusal) => {
+            let claim = refusal.tenant_claim_name().map(|claim| format!("; claim <code>{}</code>", escape(claim)));
             let claim = claim.unwrap_or_default();
             ("refused", format!("{} (<code>{}</code>){claim}", escape(&refusal.to_string()), refusal.code()))
         }

@@ -23,7 +23,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     MaybeReplayed,
-    use_case::{GenerationOutcome, GenerationResult, PlanWarning, RefineRequest, RefinementOutcome},
+    use_case::{PlanOrQuestion, GenerationResult, PlanWarning, RefineRequest, RefinementOutcome},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -149,10 +149,10 @@ impl GeneratedBundleView {
             generation_id: result.generation_id.uuid(),
         };
         match result.outcome {
-            GenerationOutcome::Question { question, proposed_answer } => {
+            PlanOrQuestion::Question { question, proposed_answer } => {
                 Self { needs_clarification: true, question: Some(question), proposed_answer, ..empty }
             }
-            GenerationOutcome::Plan(generated) => {
+            PlanOrQuestion::Plan(generated) => {
                 let gaps = &generated.gaps;
                 let plan = &generated.plan;
                 let bundle = if gaps.redacted { plan.to_redacted_document() } else { plan.to_document() };

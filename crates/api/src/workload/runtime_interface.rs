@@ -5,7 +5,7 @@ use crate::{
     caller::{IdentifiedCaller, RuntimeClient},
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{body::to_validation_errors, paging::ListRequest, path::Path, request_id_log_and_metrics::request_id},
+    http::{body::to_validation_errors, paging::ListRequest, path::Path, request_id_log_and_metrics::request_id_or_new},
     openapi::{ErrorBody, PageParams, ReadRefusals, ShareTokenParams},
     response::ResourceResponse,
 };
@@ -143,7 +143,7 @@ pub(crate) struct ThemeShape {
 
 /// The thresholds of the rollback recommendation.
 #[derive(ToSchema)]
-#[schema(as = RolloutConfig)]
+#[schema(as = RollbackThresholds)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct RollbackThresholdsShape {
     /// Number of evaluated runs; default 20.
@@ -290,8 +290,8 @@ pub(crate) async fn read_runtime_workload(
 ) -> Result<HttpResponse, ApiError> {
     // A malformed slug cannot name a workload, so the response is 404.
     let slug = Slug::parse(&slug.into_inner()).map_err(|_| ApiError::not_found())?;
-    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
-    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id()).await?;
+    let runtime_caller = api.services.share_links.resolve_runtime_caller(runtime_request).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id_or_new()).await?;
     let workload = api.services.workloads.read_runtime_workload(&caller, &runtime_caller, &slug).await?;
     Ok(ResourceResponse::ok(&RuntimeWorkloadView::of(&workload)).into_response())
 }

@@ -41,7 +41,7 @@ fn assert_unavailable(response: &Response) {
 #[tokio::test]
 async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let server = setup.start().await;
     let remote: &ApiClient = &server.client;
     let owner = database.connect_as_owner().await.unwrap();

@@ -1,7 +1,7 @@
 //! `fairway-server audit verify` on logs that an attacker with access to the database has changed.
 
 use crate::server_process::{Server, ServerSetup, wait_until};
-use fairway_testkit::{TestDatabase, is_long};
+use fairway_testkit::{TestDatabase, is_long_form_requested};
 use serde_json::Value;
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -50,7 +50,7 @@ struct AuditedServer {
 impl AuditedServer {
     async fn prepare() -> Self {
         let database = TestDatabase::create().await.unwrap();
-        let setup = ServerSetup::new(&database.url())
+        let setup = ServerSetup::new(&database.url_for_owner())
             .setting("FAIRWAY_CHECKPOINT_KEY_REF", "env:LOG_KEY")
             .setting("LOG_KEY", KEY)
             .setting("RETIRED_KEY", OTHER_KEY);
@@ -304,7 +304,7 @@ async fn every_random_change_is_named_by_its_index() {
     let audited = AuditedServer::prepare().await;
     let owner = audited.database.connect_as_owner().await.unwrap();
     let mut random = RandomSource(seed);
-    for number in 0..CHANGES[usize::from(is_long())] {
+    for number in 0..CHANGES[usize::from(is_long_form_requested())] {
         let (name, change, expected) = random_change(&mut random);
         owner.batch_execute(&change).await.unwrap();
         let (code, output) = audited.audit(&["--tenant", TENANT]);

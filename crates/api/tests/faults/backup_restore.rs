@@ -58,7 +58,7 @@ fn copy(from: &Path, to: &Path) {
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn documented_backup_restores_all_data() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let server = setup.start().await;
     let execute = server.client.create_active_workload().await;
     let original_run = server.client.post(&execute, &execute_body(), Some("before-the-dump")).await.unwrap();
@@ -80,7 +80,7 @@ async fn documented_backup_restores_all_data() {
         panic!("the chapter must have three `sh` blocks: {chapter:?}")
     };
     let mut dump_command = shell(dump);
-    dump_command.env("FAIRWAY_MIGRATE_DATABASE_URL", database.url());
+    dump_command.env("FAIRWAY_MIGRATE_DATABASE_URL", database.url_for_owner());
     run_command(dump_command);
     copy(&setup.artifacts_dir(), &work_dir.path().join("artifacts"));
     // This run starts after the dump, so the dump does not contain it.

@@ -308,7 +308,7 @@ async fn crash_during_commit(
 ) {
     let mut server = setup.start().await;
     let owner = database.connect_as_owner().await.unwrap();
-    let lock_owner = connect(&database.url()).await;
+    let lock_owner = connect(&database.url_for_owner()).await;
     lock_owner.batch_execute("BEGIN").await.unwrap();
     lock_owner.batch_execute(&attempt.lock_sql).await.unwrap();
     let (remote, path, body, own_key) =
@@ -337,7 +337,7 @@ async fn assert_atomic(decide: impl AsyncFn(&ApiClient) -> ChangeRequest) {
 
 async fn assert_atomic_with(generator: &str, decide: impl AsyncFn(&ApiClient) -> ChangeRequest) {
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url()).setting("FAIRWAY_GENERATOR", generator);
+    let setup = ServerSetup::new(&database.url_for_owner()).setting("FAIRWAY_GENERATOR", generator);
     let owner = database.connect_as_owner().await.unwrap();
     for crash_point in [CrashPoint::BeforeCommit, CrashPoint::AfterCommit] {
         let mut server = setup.start().await;

@@ -1,7 +1,7 @@
 //! A durable PostgreSQL for one test, which the test can crash or freeze.
 
 use crate::server_process::ServerSetup;
-use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state_directories};
+use fairway_managed_postgres::{Binaries, ClusterLifetime, ManagedServer, Options, state_directories};
 use fairway_testkit::unused_address;
 use nix::{
     sys::signal::{Signal, kill},
@@ -29,7 +29,7 @@ impl CrashablePostgres {
             server_directory: folder.path().join("postgres"),
             port: Some(unused_address().unwrap().port()),
             settings: Vec::new(),
-            durability: Durability::Default,
+            durability: ClusterLifetime::Default,
         };
         let mut postgres = Self { options, server: None, _folder: folder };
         postgres.start();

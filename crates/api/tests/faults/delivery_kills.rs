@@ -5,7 +5,7 @@ use crate::{
     api_client::ApiClient,
     server_process::{Server, ServerSetup, wait_until},
 };
-use fairway_testkit::{RecordedRequest, ScriptedEndpoint, ScriptedResponse, TestDatabase, is_long};
+use fairway_testkit::{RecordedRequest, ScriptedEndpoint, ScriptedResponse, TestDatabase, is_long_form_requested};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -74,12 +74,12 @@ async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
     let owner = database.connect_as_owner().await.unwrap();
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(204, ""));
-    let first_setup = ServerSetup::new(&database.url()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
+    let first_setup = ServerSetup::new(&database.url_for_owner()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
     let second_setup = ServerSetup::sharing_storage_of(&first_setup).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
     let setups = [first_setup, second_setup];
     let mut servers: [Server; 2] = [setups[0].start().await, setups[1].start().await];
     let workload = prepare(&servers[0].client, &receiver).await;
-    let rounds = if is_long() { 60 } else { 6 };
+    let rounds = if is_long_form_requested() { 60 } else { 6 };
     let mut in_progress = 0;
     for round in 0..rounds {
         let (killed_index, surviving_index) = (round % 2, (round + 1) % 2);
@@ -119,7 +119,7 @@ async fn stopping_server_releases_unsent_deliveries() {
     let owner = database.connect_as_owner().await.unwrap();
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::hang());
-    let setup = ServerSetup::new(&database.url()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
+    let setup = ServerSetup::new(&database.url_for_owner()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
     let mut server = setup.start().await;
     let workload = prepare(&server.client, &receiver).await;
     suspend(&server.client, &workload).await;

@@ -72,7 +72,7 @@ async fn read_response(stream: &mut TcpStream) -> String {
 #[tokio::test]
 async fn completes_started_requests_and_exits_successfully() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let mut server = setup.start().await;
     let path = server.client.create_active_workload().await;
     let versions = format!("/v1/assets/{}/versions", server.client.create_asset("policy_bundle").await);
@@ -124,7 +124,7 @@ async fn completes_started_requests_and_exits_successfully() {
 async fn announces_the_close_before_it_closes_connections() {
     const READINESS: RawRequest<'static> = RawRequest { path: "/readyz", body_and_key: None };
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let mut server = setup.start().await;
     let (mut idle_connection, mut busy_connection) =
         (RawConnection::open(setup.address).await.unwrap(), RawConnection::open(setup.address).await.unwrap());
@@ -161,7 +161,7 @@ async fn announces_the_close_before_it_closes_connections() {
 #[tokio::test]
 async fn an_idle_server_exits_immediately() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let mut server = setup.start().await;
     server.terminate();
     let status = server.wait_for_exit(STEP_TIMEOUT).await;

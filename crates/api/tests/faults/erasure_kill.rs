@@ -32,7 +32,7 @@ fn copy_id(number: &str) -> String {
 #[tokio::test]
 async fn killed_server_leaves_an_erasure_that_the_next_one_completes() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let owner = database.connect_as_owner().await.unwrap();
     let mut server = setup.start().await;
     let path = server.client.create_active_workload().await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[tokio::test]
 async fn concurrently_started_servers_provision_one_generator() {
     let database = TestDatabase::create().await.unwrap();
-    let first_setup = ServerSetup::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
+    let first_setup = ServerSetup::new(&database.url_for_owner()).setting("FAIRWAY_GENERATOR", "on");
     let second_setup = ServerSetup::sharing_storage_of(&first_setup).setting("FAIRWAY_GENERATOR", "on");
     let (first_server, second_server) = tokio::join!(first_setup.start(), second_setup.start());
     let owner = database.connect_as_owner().await.unwrap();
@@ -34,7 +34,7 @@ async fn concurrently_started_servers_provision_one_generator() {
 #[tokio::test]
 async fn tenant_without_workspace_causes_no_warning_at_start() {
     let database = TestDatabase::create().await.unwrap();
-    let first_setup = ServerSetup::new(&database.url());
+    let first_setup = ServerSetup::new(&database.url_for_owner());
     let server = first_setup.start().await;
     server.client.create("/v1/tenants", &json!({ "slug": "new", "name": "New" })).await;
     drop(server);

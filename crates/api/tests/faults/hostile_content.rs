@@ -111,7 +111,7 @@ fn policy_contents() -> Vec<(&'static str, &'static str, Value)> {
 #[tokio::test]
 async fn hostile_content_is_refused_in_bounded_time_and_memory() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let server = setup.start().await;
     warm_up(&server).await;
     let mut failures = Vec::new();

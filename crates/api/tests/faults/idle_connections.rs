@@ -27,7 +27,7 @@ async fn serves_requests_beside_ten_thousand_idle_connections() {
     let connection_count = MAX_CONNECTIONS.min(allowed.saturating_sub(RESERVED_FILES));
     assert!(connection_count > 2 * DEFAULT_FILE_LIMIT, "the limit of {allowed} open files is too low for this test");
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     setrlimit(Resource::RLIMIT_NOFILE, DEFAULT_FILE_LIMIT, allowed).unwrap();
     let server = setup.start().await;
     setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed).unwrap();

@@ -45,7 +45,7 @@ impl Fixture {
     async fn start() -> Self {
         let database = TestDatabase::create().await.unwrap();
         let endpoint = ScriptedEndpoint::start().await;
-        let setup = ServerSetup::new(&database.url()).config_file(&account_config(&endpoint));
+        let setup = ServerSetup::new(&database.url_for_owner()).config_file(&account_config(&endpoint));
         let mut front_server = setup.spawn_without_worker();
         front_server.wait_until_ready().await;
         let owner = database.connect_as_owner().await.unwrap();

@@ -95,7 +95,7 @@ async fn failed_verification_creates_nothing() {
         .batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         .await
         .unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let (code, stdout, stderr) = run_verify_artifacts(&setup);
     assert_eq!((code, stdout.as_str()), (Some(1), ""));
     assert!(stderr.contains("holds nothing of Fairway"), "{stderr}");

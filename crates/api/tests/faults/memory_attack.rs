@@ -16,7 +16,7 @@ mod target_fixtures;
 
 use crate::server_process::{Server, ServerSetup};
 use attacks::Attack;
-use fairway_testkit::{TestDatabase, is_long};
+use fairway_testkit::{TestDatabase, is_long_form_requested};
 use outcome_counts::OutcomeCounts;
 use std::{
     collections::BTreeMap,
@@ -65,7 +65,7 @@ fn duration() -> Duration {
 
 /// Starts a server with the default limits for waiting requests and memory.
 async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let setup = setup.setting("FAIRWAY_WAITING_LINE", "24").setting("FAIRWAY_MEMORY_LIMIT_MIB", "400");
     let server = setup.start().await;
     (setup, server)
@@ -78,7 +78,7 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
     let target = Arc::new(AttackTarget::prepare(&server).await);
     println!("before: {} MiB", server.memory().resident_kib >> 10);
     let mut random = Random::from_environment();
-    if is_long() {
+    if is_long_form_requested() {
         run_random_attacks(&server, &target, &mut random).await;
     } else {
         run_attacks_in_sequence(&server, &target, &mut random).await;

@@ -18,7 +18,7 @@ async fn execute_small_work(server: &Server) -> String {
 
 /// Starts a server whose memory limit is `hundredths` percent of the resident memory of an idle server.
 async fn start_limited(database: &TestDatabase, hundredths: u64) -> (ServerSetup, Server) {
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     // This first server migrates the schema, which would add memory to the measured server.
     drop(setup.start().await);
     let idle_server = setup.start().await;
@@ -67,7 +67,7 @@ async fn returns_freed_memory_while_it_is_idle() {
     let built_with = option_env!("JEMALLOC_SYS_WITH_MALLOC_CONF");
     assert!(built_with.is_some_and(|settings| settings.contains("dirty_decay_ms:200")), "{built_with:?}");
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let server = setup.start().await;
     let run = execute_small_work(&server).await;
     let before_kib = server.memory().resident_kib;

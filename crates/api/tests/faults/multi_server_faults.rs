@@ -7,7 +7,7 @@ use crate::{
     crashable_postgres::CrashablePostgres,
     server_process::{Server, ServerSetup, wait_until},
 };
-use fairway_testkit::{FaultProxy, ProxyFault, is_long};
+use fairway_testkit::{FaultProxy, ProxyFault, is_long_form_requested};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -135,7 +135,7 @@ fn next_random(state: &mut u64, limit: usize) -> usize {
 
 /// All faults, shuffled by the seed.
 fn shuffled_faults(random: &mut u64) -> Vec<Fault> {
-    let counts = if is_long() { [200, 10, 10, 20] } else { [8, 1, 1, 2] };
+    let counts = if is_long_form_requested() { [200, 10, 10, 20] } else { [8, 1, 1, 2] };
     let kinds = [Fault::Killed, Fault::Paused, Fault::Disconnected, Fault::DatabaseCrashed];
     let mut faults: Vec<Fault> = kinds.into_iter().zip(counts).flat_map(|(kind, count)| vec![kind; count]).collect();
     for last_index in (1..faults.len()).rev() {
@@ -161,7 +161,7 @@ impl Fleet {
             front_servers.push((setup, server));
         }
         let workers = (0..workers).map(|number| {
-            let proxy = FaultProxy::to_url(&postgres.url("fairway"), u64::try_from(number).unwrap());
+            let proxy = FaultProxy::start_for_url(&postgres.url("fairway"), u64::try_from(number).unwrap());
             let setup =
                 ServerSetup::sharing_storage_of(&front_servers[1].0).setting("FAIRWAY_DATABASE_URL", proxy.url());
             let worker = setup.spawn_worker();
@@ -223,7 +223,7 @@ impl Fleet {
 async fn acknowledged_runs_survive_all_faults_and_end_once() {
     fairway_testkit::install_crypto_provider();
     let mut postgres = CrashablePostgres::new();
-    let mut fleet = Fleet::start(&postgres, if is_long() { 8 } else { 3 }).await;
+    let mut fleet = Fleet::start(&postgres, if is_long_form_requested() { 8 } else { 3 }).await;
     let remotes: [ApiClient; SERVERS] = [fleet.servers[0].1.client.clone(), fleet.servers[1].1.client.clone()];
     let path = remotes[0].create_active_workload().await;
     let link = create_link(&remotes[0]).await;

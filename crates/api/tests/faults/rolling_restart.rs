@@ -6,7 +6,7 @@ use crate::{
     raw_connection::{RawConnection, RawRequest, RawResponse},
     server_process::{Server, ServerSetup, wait_until},
 };
-use fairway_testkit::{TestDatabase, is_long};
+use fairway_testkit::{TestDatabase, is_long_form_requested};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -153,7 +153,7 @@ fn next_random(state: &mut u64) -> usize {
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn rolling_restart_fails_no_request() {
     let database = TestDatabase::create().await.unwrap();
-    let first_setup = ServerSetup::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let first_setup = ServerSetup::new(&database.url_for_owner()).setting("FAIRWAY_WORKER_LEASE", LEASE);
     let new_setup = || ServerSetup::sharing_storage_of(&first_setup).setting("FAIRWAY_WORKER_LEASE", LEASE);
     let worker_setups = [new_setup(), new_setup()];
     let setups = [new_setup(), first_setup];
@@ -190,7 +190,7 @@ async fn rolling_restart_fails_no_request() {
         })
         .await;
     };
-    let rounds = if is_long() { 20 } else { 2 };
+    let rounds = if is_long_form_requested() { 20 } else { 2 };
     for turn in 0..rounds * servers.len() {
         wait_for_responses(
             &mut clients,

@@ -85,7 +85,7 @@ fn next_random(state: &mut u64) -> usize {
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn acknowledged_runs_survive_kills_and_end_once() {
     let database = TestDatabase::create().await.unwrap();
-    let first_setup = ServerSetup::new(&database.url());
+    let first_setup = ServerSetup::new(&database.url_for_owner());
     let setups = [ServerSetup::sharing_storage_of(&first_setup), first_setup];
     let mut servers: Vec<Server> = vec![setups[0].start().await, setups[1].start().await];
     let path = servers[0].client.create_active_workload().await;

@@ -28,7 +28,7 @@ async fn times_are_utc_in_any_time_zone() {
         )
         .await
         .unwrap();
-    let setup = ServerSetup::new(&database.url()).setting("TZ", "Asia/Kathmandu");
+    let setup = ServerSetup::new(&database.url_for_owner()).setting("TZ", "Asia/Kathmandu");
     let server = setup.start().await;
     let remote = &server.client;
     let path = remote.create_active_workload().await;

@@ -19,7 +19,7 @@ fn code_and_stdout(output: &Output) -> (Option<i32>, String) {
 #[tokio::test]
 async fn verifies_a_directory_and_reports_changed_bytes() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let server = setup.start().await;
     let path = format!("/v1/assets/{}/versions", server.client.create_asset("policy_bundle").await);
     let created = server.client.create(&path, &json!({ "content": allow_all_policy() })).await;
@@ -38,7 +38,7 @@ async fn verifies_a_directory_and_reports_changed_bytes() {
 #[tokio::test]
 async fn verification_fails_without_a_readable_store() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url());
+    let setup = ServerSetup::new(&database.url_for_owner());
     let server = setup.start().await;
     let path = format!("/v1/assets/{}/versions", server.client.create_asset("policy_bundle").await);
     server.client.create(&path, &json!({ "content": allow_all_policy() })).await;
@@ -54,7 +54,7 @@ async fn stores_and_verifies_artifacts_in_a_bucket() {
     let bucket = S3Server::start().unwrap();
     let location = bucket.create_bucket("whole").await.unwrap();
     let database = TestDatabase::create().await.unwrap();
-    let setup = ServerSetup::new(&database.url())
+    let setup = ServerSetup::new(&database.url_for_owner())
         .setting("FAIRWAY_ARTIFACTS_URL", location)
         .setting("AWS_ACCESS_KEY_ID", S3_ACCESS_KEY)
         .setting("AWS_SECRET_ACCESS_KEY", S3_ACCESS_KEY);

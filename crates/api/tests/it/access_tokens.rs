@@ -68,7 +68,7 @@ async fn challenges_callers_without_identity() {
 #[tokio::test]
 async fn names_callers_by_claims_and_grants_only_their_bindings() {
     let (issuer, local, app) = start().await;
-    let ada = issuer.person("Ada", &["Readers"]);
+    let ada = issuer.person_token("Ada", &["Readers"]);
     let session = app.get("/v1/session").token(&ada).await.expect(200);
     assert_eq!((&session["actor"], &session["groups"]), (&json!("user:ada"), &json!(["group:readers"])));
     assert_eq!((&session["tenant_id"], &session["roles"]), (&json!(DEFAULT_TENANT_ID), &json!([])));
@@ -86,9 +86,9 @@ async fn names_callers_by_claims_and_grants_only_their_bindings() {
     // A token without the group has no role of the group, although an earlier token of the same person contained the
     // group.
     local.fixtures().bind_role("group:readers", "viewer", "workspace", Some(WORKSPACE)).await;
-    app.get(&workspace).token(&issuer.person("Ada", &[])).await.expect_refusal(403, "forbidden");
+    app.get(&workspace).token(&issuer.person_token("Ada", &[])).await.expect_refusal(403, "forbidden");
     app.get(&workspace).token(&ada).await.expect(200);
-    let service = app.get("/v1/session").token(&issuer.service("ci")).await.expect(200);
+    let service = app.get("/v1/session").token(&issuer.service_token("ci")).await.expect(200);
     assert_eq!(service["actor"], "service:ci");
 }
 
@@ -114,7 +114,7 @@ async fn clients_of_keycloak_and_entra_id_are_services() {
 #[tokio::test]
 async fn bootstrap_administrators_are_recorded() {
     let (issuer, _local, app) = start().await;
-    let root = issuer.person("root", &[]);
+    let root = issuer.person_token("root", &[]);
     let session = app.get("/v1/session").token(&root).await.expect(200);
     let by_setting = json!({
         "role": "platform_admin", "scope_kind": "platform", "scope_ref": null, "source": "bootstrap_admins",
@@ -154,7 +154,7 @@ async fn a_name_stays_with_its_first_subject() {
         app.get("/v1/session").token(&token_of("2", "ADA")).await.expect_refusal(401, "unauthenticated");
     }
     assert_eq!(actor(&token_of("3", "countess")).await, "user:countess");
-    let root = issuer.person("root", &[]);
+    let root = issuer.person_token("root", &[]);
     let refusal_facts = facts(&app, &root, "identity.refused").await;
     assert_eq!(refusal_facts.len(), 1, "repeated requests record one fact");
 }
@@ -292,7 +292,7 @@ async fn incomplete_groups_are_an_error() {
 #[tokio::test]
 async fn refuses_forged_and_foreign_tokens_without_a_reason() {
     let (issuer, _local, app) = start().await;
-    let valid_token = issuer.person("ada", &[]);
+    let valid_token = issuer.person_token("ada", &[]);
     app.get("/v1/session").token(&valid_token).await.expect(200);
     let other_issuer = TestIssuer::start().await.unwrap();
     let claims = json!({"iss": issuer.url(), "aud": ACCESS_TOKEN_AUDIENCE, "sub": "1", "exp": TestIssuer::now() + 60});
@@ -305,7 +305,7 @@ async fn refuses_forged_and_foreign_tokens_without_a_reason() {
     };
     for (case, token) in [
         ("other key", other_issuer.sign(&json!({"alg": "EdDSA", "kid": "test-key"}), &claims)),
-        ("other issuer", other_issuer.person("ada", &[])),
+        ("other issuer", other_issuer.person_token("ada", &[])),
         ("other audience", issuer.token(json!({"sub": "1", "aud": "https://other.example"}))),
         ("expired", issuer.token(json!({"sub": "1", "exp": TestIssuer::now() - 61}))),
         ("text as expiry", issuer.token(json!({"sub": "1", "exp": "9999999999"}))),
@@ -335,7 +335,7 @@ async fn refuses_forged_and_foreign_tokens_without_a_reason() {
 async fn unreachable_signing_keys_return_503_and_admit_no_caller() {
     let issuer = issuer().await;
     let (_local, app) = start_with(&issuer, |builder| builder).await;
-    let token = issuer.person("root", &[]);
+    let token = issuer.person_token("root", &[]);
     drop(issuer);
     let response = app.get("/v1/tenants").token(&token).await;
     assert!(response.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
@@ -362,11 +362,11 @@ async fn internal_clients_act_for_others_within_both_rights() {
             "actor_ref": subject, "actor_type": "user", "actor_auth_mode": mode,
         })
     };
-    let portal = issuer.service("portal");
+    let portal = issuer.service_token("portal");
     let send = |body: Value| app.post(workload.execute_path(), body).token(&portal);
     let run = send(body("oidc", "user:mia")).header("X-Actor-Ref", "user:mia").await.expect(200);
     let id = run["execution_id"].as_str().unwrap();
-    let execution = app.get(format!("/v1/executions/{id}")).token(&issuer.person("mia", &[])).await.expect(200);
+    let execution = app.get(format!("/v1/executions/{id}")).token(&issuer.person_token("mia", &[])).await.expect(200);
     assert_eq!(
         (&execution["submitted_by"], &execution["delegated_by"]),
         (&json!("user:mia"), &json!("service:portal"))
@@ -378,7 +378,7 @@ async fn internal_clients_act_for_others_within_both_rights() {
     let other_route = app.get("/v1/workloads").token(&portal).header("X-Actor-Ref", "user:mia").await;
     other_route.expect_refusal(403, "actor_ref_not_allowed");
     let other_service =
-        app.post(workload.execute_path(), body("oidc", "user:mia")).token(&issuer.service("other")).await;
+        app.post(workload.execute_path(), body("oidc", "user:mia")).token(&issuer.service_token("other")).await;
     other_service.expect_refusal(422, "forbidden_field");
 }
 
@@ -402,7 +402,7 @@ async fn clients_find_the_issuer_of_their_tokens() {
     let challenge = response.header("www-authenticate").unwrap_or_default().to_owned();
     assert!(challenge.contains("https://fairway.test/.well-known/oauth-protected-resource"), "{challenge}");
     response.expect_refusal(401, "unauthenticated");
-    call().token(&issuer.person("ada", &[])).await.expect(200);
+    call().token(&issuer.person_token("ada", &[])).await.expect(200);
     let foreign = issuer.token(json!({"sub": "1", "aud": "https://other.example"}));
     call().token(&foreign).await.expect_refusal(401, "unauthenticated");
 }
@@ -417,7 +417,7 @@ async fn only_own_hosts_are_served() {
         builder.setting("FAIRWAY_ALLOWED_HOSTS", "forms.test, 10.1.2.3")
     };
     let (_local, app) = start_with(&issuer, change).await;
-    let token = issuer.person("ada", &[]);
+    let token = issuer.person_token("ada", &[]);
     let call = |host: &str| {
         let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
         let request = app.post("/mcp", ping).header("Accept", "application/json, text/event-stream").token(&token);
@@ -444,10 +444,10 @@ async fn only_own_hosts_are_served() {
 async fn production_releases_in_oidc_mode_require_a_real_model() {
     let (issuer, local, app) = start().await;
     let fixtures = local.fixtures();
-    let versions = [fixtures.prompt("p").await, fixtures.model_policy("m").await, fixtures.allow_all_policy("b").await];
+    let versions = [fixtures.ticket_prompt("p").await, fixtures.model_policy("m").await, fixtures.allow_all_policy("b").await];
     let workload = fixtures.workload("main").await;
     fixtures.bind_role("user:op", "workspace_admin", "workspace", Some(WORKSPACE)).await;
-    let operator = issuer.person("op", &[]);
+    let operator = issuer.person_token("op", &[]);
     let blocked = |environment: &'static str| {
         let (fixtures, versions, workload) = (fixtures.clone(), versions.clone(), workload.clone());
         let (app, operator) = (&app, &operator);

@@ -79,7 +79,7 @@ async fn changed_bindings_invalidate_the_approval() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let (workload, policy) = (fixtures.workload("main").await, fixtures.allow_all_policy("policy").await);
-    let prompt = fixtures.prompt("prompt").await;
+    let prompt = fixtures.ticket_prompt("prompt").await;
     let bind = |release: &str| {
         let body = json!({ "asset_version_id": prompt.asset_version_id, "role": "prompt_template" });
         app.post(format!("/v1/releases/{release}/bindings"), body)

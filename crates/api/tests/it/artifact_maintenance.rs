@@ -29,12 +29,12 @@ fn create_orphan(app: &TestApp, number: u128) -> PathBuf {
 async fn verification_reports_every_difference() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let intact = fixtures.prompt("sound").await;
+    let intact = fixtures.ticket_prompt("sound").await;
     let services = app.services();
     let verified = services.artifacts.verify_version_artifacts().await.unwrap();
     assert_eq!((verified.versions, verified.discrepancies.len()), (1, 0));
     let (changed, missing, row) =
-        (fixtures.prompt("changed").await, fixtures.prompt("missing").await, fixtures.prompt("row").await);
+        (fixtures.ticket_prompt("changed").await, fixtures.ticket_prompt("missing").await, fixtures.ticket_prompt("row").await);
     fs::write(artifact_file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
     fs::remove_file(artifact_file(&app, &missing)).unwrap();
     // The test disables the append-only trigger to simulate a corrupted row.
@@ -77,7 +77,7 @@ async fn verification_reports_every_difference() {
 #[tokio::test]
 async fn sweeps_orphans_after_one_day_of_database_time() {
     let app = TestApp::start().await;
-    let stored_prompt = app.fixtures().prompt("kept").await;
+    let stored_prompt = app.fixtures().ticket_prompt("kept").await;
     let services = app.services();
     let orphans = [create_orphan(&app, 100), create_orphan(&app, 200)];
     // The sweep ignores files that do not match the path layout of artifacts.
@@ -115,7 +115,7 @@ async fn only_one_process_sweeps_when_due() {
 #[tokio::test]
 async fn refuses_to_sweep_the_store_of_another_installation() {
     let app = TestApp::start().await;
-    let stored_prompt = app.fixtures().prompt("kept").await;
+    let stored_prompt = app.fixtures().ticket_prompt("kept").await;
     app.services().artifacts.collect_garbage().await.unwrap();
     let other_server = TestApp::builder()
         .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.data_dir().join("artifacts").display()));

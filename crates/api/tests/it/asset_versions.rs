@@ -7,8 +7,8 @@ use crate::support::{
 use fairway_domain::{access::ActorRef, asset::content::ContentRefusal};
 use fairway_operations::{
     Failure,
-    access::{Claims, IdentityMode},
-    asset::VersionDraft,
+    access::{IdentityClaims, IdentityMode},
+    asset::CreateVersionParams,
 };
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
@@ -282,7 +282,7 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
     let fixtures = app.fixtures();
     let asset = fixtures.asset_without_versions("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
     let flow = fixtures.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
-    let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
+    let claims = IdentityClaims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
     let caller =
         services.identities.resolve_caller(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
@@ -294,7 +294,7 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
         "reason_code": "x",
     });
     let content = json!({ "rules": [rule], "tests": (0..100).map(test).collect::<Vec<_>>() });
-    let draft = VersionDraft { content, label: None, change_note: None };
+    let draft = CreateVersionParams { content, label: None, change_note: None };
     let (created, longest_poll, took) =
         measure_polls(services.assets.create_asset_version(&caller, asset.into(), None, draft, None)).await;
     assert!(matches!(created, Err(Failure::Content(ContentRefusal::Invalid(_)))));

@@ -51,7 +51,7 @@ async fn principal_grant_reveals_only_its_asset_until_revoked() {
     let workspace = fixtures.workspace("here", "here").await;
     let other_workspace = fixtures.workspace("there", "there").await;
     let workspace_fixtures = fixtures.in_workspace(&workspace);
-    let (visible, hidden) = (workspace_fixtures.prompt("shown").await, workspace_fixtures.prompt("hidden").await);
+    let (visible, hidden) = (workspace_fixtures.ticket_prompt("shown").await, workspace_fixtures.ticket_prompt("hidden").await);
     fixtures.bind_role("user:ada", "viewer", "workspace", Some(&other_workspace)).await;
     // The only role of this caller was revoked.
     let revoked = fixtures.bind_role("user:bob", "viewer", "workspace", Some(&other_workspace)).await;
@@ -189,8 +189,8 @@ async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let other_workspace = fixtures.workspace("elsewhere", "elsewhere").await;
-    let builtin = fixtures.prompt("builtin").await;
-    let own_prompt = fixtures.in_workspace(&other_workspace).prompt("own").await;
+    let builtin = fixtures.ticket_prompt("builtin").await;
+    let own_prompt = fixtures.in_workspace(&other_workspace).ticket_prompt("own").await;
     let owner = app.database().connect_as_owner().await.unwrap();
     // No request can set the ownership tier, so the test sets it in the database.
     let set_builtin_sql =

@@ -408,7 +408,7 @@ steps:
         if flow {
             versions.push(fixtures.flow(&format!("{slug}-flow"), POLICY_CHECK_FLOW).await);
         } else {
-            versions.push(fixtures.prompt(&format!("{slug}-prompt")).await);
+            versions.push(fixtures.ticket_prompt(&format!("{slug}-prompt")).await);
             versions.push(fixtures.model_policy(&format!("{slug}-model")).await);
         }
         let workload = fixtures.active_workload_with_bindings(slug, versions).await;

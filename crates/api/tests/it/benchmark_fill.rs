@@ -196,7 +196,7 @@ async fn inserted_chunks_are_found_like_ingested_ones() {
     assert_eq!(query_count(&owner, counted).await, 4);
 
     let versions = vec![
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.model_policy("models").await,
         fixtures.allow_all_policy("policy").await,
         base.clone(),

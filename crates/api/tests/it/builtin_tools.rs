@@ -31,7 +31,7 @@ async fn execute_flow_starts_an_ordinary_run() {
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 1);
     // If the stored result of a run is unreadable, its replay fails and starts no second run.
     let damage_sql = "SET session_replication_role = replica; UPDATE execution_result SET body = '[]'";
-    connect(&app.database().url()).await.unwrap().batch_execute(damage_sql).await.unwrap();
+    connect(&app.database().url_for_owner()).await.unwrap().batch_execute(damage_sql).await.unwrap();
     let refusal = app
         .post(EXECUTE_FLOW_PATH, execute_flow_body("main"))
         .idempotency_key("once")
@@ -46,7 +46,7 @@ async fn execute_flow_starts_an_ordinary_run() {
 #[tokio::test]
 async fn lost_response_is_reported_without_a_second_run() {
     let direct_server = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
-    let proxy = FaultProxy::to_database(direct_server.database(), 1);
+    let proxy = FaultProxy::start_for_database(direct_server.database(), 1);
     let proxied_server = TestApp::builder()
         .setting("FAIRWAY_WORKER_LEASE", "2s")
         .sharing_storage_of(&direct_server)
@@ -60,7 +60,7 @@ async fn lost_response_is_reported_without_a_second_run() {
             .post(EXECUTE_FLOW_PATH, execute_flow_body("main"))
             .await
             .expect_refusal(503, "tool_response_lost");
-        proxy.wait_until_idle().await;
+        proxy.wait_for_cut_statements().await;
         assert_eq!(query_number(&direct_server, "SELECT count(*) FROM execution").await, runs, "{fault:?}");
         let id = refusal["execution_id"].clone();
         if runs == 0 {

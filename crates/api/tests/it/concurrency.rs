@@ -1,7 +1,7 @@
 //! Concurrent requests: no update is lost, and every lane has exactly one holder.
 
 use crate::support::workspace_fixture::WORKSPACE;
-use fairway_testkit::{TestApp, app::Response, is_long};
+use fairway_testkit::{TestApp, app::Response, is_long_form_requested};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ async fn entity_tags_guard_updates() {
 
 #[tokio::test]
 async fn concurrent_increments_are_not_lost() {
-    let (clients, rounds) = if is_long() { (50, 1_000) } else { (20, 20) };
+    let (clients, rounds) = if is_long_form_requested() { (50, 1_000) } else { (20, 20) };
     let app = TestApp::start().await;
     let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
@@ -123,7 +123,7 @@ fn is_activated(response: &Response) -> bool {
 async fn concurrent_activations_leave_one_holder_per_lane() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (policy, prompt) = (fixtures.allow_all_policy("policy").await, fixtures.prompt("prompt").await);
+    let (policy, prompt) = (fixtures.allow_all_policy("policy").await, fixtures.ticket_prompt("prompt").await);
     let versions = vec![policy, prompt, fixtures.model_policy("model").await];
     for round in 0..6 {
         let workload = fixtures.workload(&format!("round-{round}")).await;

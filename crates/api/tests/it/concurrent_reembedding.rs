@@ -11,7 +11,7 @@ use fairway_domain::{
     execution::provider::{
         Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
     },
-    knowledge::document::MAX_CHUNKS_PER_INGEST,
+    knowledge::document::MAX_CHUNKS_PER_COMMIT,
 };
 use fairway_testkit::{
     TestApp,
@@ -335,26 +335,26 @@ async fn reembedding_decides_at_most_three_times_and_embeds_chunks_once() {
 async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     let app = TestApp::start().await;
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
-    for limit in [0, MAX_CHUNKS_PER_INGEST + 1] {
+    for limit in [0, MAX_CHUNKS_PER_COMMIT + 1] {
         let response = app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
         let problem = &response.expect_refusal(422, "validation_error")["fields"][0];
-        assert_eq!(problem["message"], format!("must be 1 to {MAX_CHUNKS_PER_INGEST}"));
+        assert_eq!(problem["message"], format!("must be 1 to {MAX_CHUNKS_PER_COMMIT}"));
     }
-    app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": MAX_CHUNKS_PER_INGEST })).await.expect(200);
+    app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": MAX_CHUNKS_PER_COMMIT })).await.expect(200);
     let document = app.get("/openapi.json").await.expect(200);
     let limit = &document["components"]["schemas"]["NewReembedding"]["properties"]["max_chunks"];
-    assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(MAX_CHUNKS_PER_INGEST)));
+    assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(MAX_CHUNKS_PER_COMMIT)));
     // Two paragraphs do not fit into one chunk, so each paragraph becomes one chunk.
     let mut content = crate::support::workspace_fixture::knowledge_content("many");
     content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
     let large_base = app.fixtures().asset_with_version("knowledge_base", "many", content).await;
     let paragraph = "One two three four five six seven eight nine ten eleven twelve.\n\n";
     let response = app
-        .post(documents_path(&large_base, ""), text_document("many", &paragraph.repeat(MAX_CHUNKS_PER_INGEST + 1)))
+        .post(documents_path(&large_base, ""), text_document("many", &paragraph.repeat(MAX_CHUNKS_PER_COMMIT + 1)))
         .await;
     let problem = &response.expect_refusal(422, "validation_error")["fields"][0];
     let message = problem["message"].as_str().unwrap();
-    assert!(message.contains(&format!("at most {MAX_CHUNKS_PER_INGEST} chunks")), "{message}");
+    assert!(message.contains(&format!("at most {MAX_CHUNKS_PER_COMMIT} chunks")), "{message}");
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ const BACKGROUND_TABLES: &str = "fact_order fact_pending fact_log execution_leas
 /// The seeds, and the probability of a fault, of each pass. `FAIRWAY_TEST_SEED` sets the first seed.
 fn seeds_and_odds() -> Vec<(u64, u64)> {
     let start = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
-    let seeds = if fairway_testkit::is_long() { 20 } else { 1 };
+    let seeds = if fairway_testkit::is_long_form_requested() { 20 } else { 1 };
     let seeds = start..start + seeds;
     seeds.flat_map(|seed| [ONE_IN_A_HUNDRED, ONE_IN_TWENTY].map(|rate| (seed, rate))).collect()
 }

@@ -84,7 +84,7 @@ async fn queued_dispatch_lets_callers_wait_for_a_worker() {
         .await;
     assert_eq!(wait_until_ended(&server, &id).await["queued_result"]["result"], "billing");
     assert_eq!(run(&server, &workload).await.expect(200)["output"], "billing");
-    worker.drain().await;
+    worker.shut_down_gracefully().await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn worker_executes_a_claimed_run_after_a_lost_response() {
         let server = TestApp::builder().without_worker().provider(answering_provider()).start().await;
         let workload = server.active_workload("main").await;
         let id = submit_queued_run(&server, &workload).await;
-        let proxy = FaultProxy::to_database(server.database(), 1);
+        let proxy = FaultProxy::start_for_database(server.database(), 1);
         proxy.set_fault(ProxyFault::Once("execution_queue WHERE tenant_id > $6", point));
         // The lease expires only after an hour. The worker must resume the run without waiting for that.
         let worker = TestApp::builder()
@@ -105,7 +105,7 @@ async fn worker_executes_a_claimed_run_after_a_lost_response() {
             .await;
         assert_eq!(wait_until_ended(&server, &id).await["queued_result"]["result"], "billing", "{point:?}");
         assert_eq!(proxy.injected().len(), 1, "{point:?}");
-        worker.drain().await;
+        worker.shut_down_gracefully().await;
     }
 }
 
@@ -132,7 +132,7 @@ async fn queued_run_uses_the_release_that_is_active_at_its_start() {
     let kept_run = submit_queued_run(&server, &workload).await;
     let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_any_more" }]);
     let versions = [
-        fixtures.prompt("prompt-2").await,
+        fixtures.ticket_prompt("prompt-2").await,
         fixtures.model_policy("model-2").await,
         fixtures.policy_with_rules("policy-2", rules).await,
     ];
@@ -155,7 +155,7 @@ async fn queued_run_uses_the_release_that_is_active_at_its_start() {
     );
     let ended_run = wait_until_ended(&server, &without).await;
     assert_eq!((&ended_run["status"], &ended_run["error"]["code"]), (&json!("failed"), &json!("no_active_release")));
-    worker.drain().await;
+    worker.shut_down_gracefully().await;
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn idempotency_key_finds_the_queued_run() {
     wait_until_ended(&app, &first_response["execution_id"]).await;
     assert_eq!(async_run(&app, &workload).idempotency_key("k").await.expect(202), first_response);
     assert_eq!(run(&app, &workload).idempotency_key("k").await.expect(200)["output"], "billing");
-    worker.drain().await;
+    worker.shut_down_gracefully().await;
 }
 
 #[tokio::test]
@@ -231,7 +231,7 @@ async fn queued_and_running_runs_are_cancelled_once() {
     assert_eq!(cancelled["steps"].as_array().map(Vec::len), Some(1), "the running step is recorded");
     let evidence = server.get(execution_path(&active_run, "/evidence-graph")).await.expect(200);
     assert_eq!(evidence["evidence_artifacts"][0]["artifact_kind"], "provider_call");
-    worker.drain().await;
+    worker.shut_down_gracefully().await;
 }
 
 #[tokio::test]
@@ -314,7 +314,7 @@ steps:
 async fn workload_with_two_calls(app: &TestApp) -> ActiveWorkload {
     let fixtures = app.fixtures();
     let versions = vec![
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.model_policy("model").await,
         fixtures.allow_all_policy("policy").await,
         fixtures.flow("flow", TWO_CALLS_FLOW).await,
@@ -433,7 +433,7 @@ async fn late_worker_does_not_overwrite_a_reclaimed_run() {
     let other_server = TestApp::builder().sharing_storage_of(&server).provider(quick_provider).start().await;
     assert_eq!(wait_until_ended(&other_server, &id).await["queued_result"]["result"], "quick");
     blocking_provider.set_behaviour(ProviderBehaviour::Answers("slow".to_owned()));
-    server.drain().await;
+    server.shut_down_gracefully().await;
     assert_eq!(wait_until_ended(&other_server, &id).await["queued_result"]["result"], "quick");
     assert_eq!(query_count(&other_server, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
     assert_eq!(query_count(&other_server, "SELECT count(*) FROM execution_lease").await, 0);

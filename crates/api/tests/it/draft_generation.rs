@@ -148,7 +148,7 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
 async fn validates_generated_content_as_untrusted() {
     let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    app.fixtures().prompt("secrets").await;
+    app.fixtures().ticket_prompt("secrets").await;
     let long_content = json!({ "system_prompt": "x".repeat(300 << 10) }).to_string();
     let deep_content = format!("{{\"output_schema\":{}", "{\"a\":".repeat(200));
     let endless = json!({ "system_prompt": "x".repeat(5 << 20) }).to_string();

@@ -192,7 +192,7 @@ async fn errors_are_html_pages_with_retry_after() {
     assert!(assert_page(&response, 429, "'self'").contains("too many requests"));
     let seconds: u32 = response.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds) && response.header("ratelimit-remaining") == Some("0"), "{response}");
-    let proxy = FaultProxy::to_database(app.database(), 1);
+    let proxy = FaultProxy::start_for_database(app.database(), 1);
     let proxied = TestApp::builder().sharing_storage_of(&app).through_proxy(&proxy).start().await;
     proxy.set_fault(ProxyFault::Matching("FROM (\"workload\""));
     let unavailable = proxied.get("/ticket-classifier").await;

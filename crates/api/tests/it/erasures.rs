@@ -40,7 +40,7 @@ async fn approve(app: &TestApp, erasure: &str) {
 
 /// Executes one pass of the erasures, which erases what is erasable now.
 async fn carry_out(app: &TestApp) {
-    while app.services().erasures.carry_out_approved().await.unwrap() {}
+    while app.services().erasures.erase_next_batches().await.unwrap() {}
 }
 
 /// Executes approved erasures to completion, including the texts of runs that were active at the approval.
@@ -68,7 +68,7 @@ impl ErasureSetup {
         let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
             "reason_code": "watched", "obligations": ["record_transcript"] }]);
         let versions = vec![
-            fixtures.prompt("prompt").await,
+            fixtures.ticket_prompt("prompt").await,
             fixtures.policy_with_rules("policy", rules).await,
             fixtures.model_policy("models").await,
             fixtures.asset_with_version("knowledge_base", "handbook", base).await,

@@ -139,7 +139,7 @@ async fn unavailable_database_returns_503() {
     let name: String = owner.query_one("SELECT current_database()::text", &[]).await.unwrap().get(0);
     drop(owner);
     // Terminates the server's connections from the `postgres` database, as database maintenance does.
-    let url = app.database().url().replace(&name, "postgres");
+    let url = app.database().url_for_owner().replace(&name, "postgres");
     let maintenance = fairway_testkit::connect(&url).await.unwrap();
     maintenance.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).await.unwrap();
     let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1";

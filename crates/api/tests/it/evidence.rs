@@ -47,7 +47,7 @@ async fn workload_with_obligations(app: &TestApp) -> ActiveWorkload {
         obligation_rule("told", "has(inputs.stage) && inputs.stage == 'second'", "notify_owner"),
     ]);
     let versions: Vec<Version> = vec![
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.model_policy("model").await,
         fixtures.policy_with_rules("policy", rules).await,
         fixtures.flow("flow", FLOW).await,

@@ -129,7 +129,7 @@ steps:
         { "id": "no", "condition": "inputs.ticket == 'billing'", "outcome": "deny", "reason_code": "no_billing" },
     ]);
     let versions = vec![
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.model_policy("model").await,
         fixtures.policy_with_rules("policy", rules).await,
         fixtures.flow("flow", yaml).await,
@@ -188,7 +188,7 @@ async fn release_without_a_flow_requires_a_prompt_and_a_model() {
     let policy = fixtures.allow_all_policy("policy").await;
     let bare = fixtures.active_workload_with_bindings("bare", vec![policy.clone()]).await;
     run(&app, &bare).await.expect_refusal(409, "nothing_to_run");
-    let prompt = fixtures.prompt("prompt").await;
+    let prompt = fixtures.ticket_prompt("prompt").await;
     let incomplete_workload = fixtures.active_workload_with_bindings("half", vec![policy.clone(), prompt]).await;
     run(&app, &incomplete_workload).await.expect_refusal(409, "nothing_to_run");
     // A flow without a model call needs neither a prompt nor a model policy.
@@ -257,7 +257,7 @@ async fn legacy_release_calls_the_configured_model() {
     let fixtures = app.fixtures();
     let config = json!({ "provider": "local", "model": "old-one", "temperature": 0.25, "max_tokens": 40 });
     let config = fixtures.asset_with_version("model_config", "old", config).await;
-    let (prompt, policy) = (fixtures.prompt("prompt").await, fixtures.allow_all_policy("policy").await);
+    let (prompt, policy) = (fixtures.ticket_prompt("prompt").await, fixtures.allow_all_policy("policy").await);
     let flow = fixtures.flow("flow", &model_call_flow("model_config")).await;
     let versions = vec![prompt.clone(), policy.clone(), config.clone(), flow];
     let legacy = fixtures.active_workload_with_bindings("legacy", versions.clone()).await;
@@ -315,7 +315,7 @@ async fn stored_versions_run_after_validation_became_stricter() {
     sql.push_str("ALTER TABLE asset_version ENABLE TRIGGER append_only");
     owner.batch_execute(&sql).await.unwrap();
     let workload =
-        fixtures.active_workload_with_bindings("main", vec![policy, model, fixtures.prompt("prompt").await]).await;
+        fixtures.active_workload_with_bindings("main", vec![policy, model, fixtures.ticket_prompt("prompt").await]).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "billing");
 }
 

@@ -98,7 +98,7 @@ async fn gaps_say_who_can_close_them() {
 
 #[tokio::test]
 async fn callers_without_connection_read_get_redacted_plans() {
-    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
+    let app = TestApp::builder().decorate_access_store(PermissionsByActorName::decorator()).start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     fixture.create_connection("crm").await;
     let caller = PermissionsByActorName::lacking(&["connection.read"]);
@@ -198,7 +198,7 @@ async fn questions_do_not_consume_the_key() {
 
 #[tokio::test]
 async fn redacted_refinements_are_refused_without_values() {
-    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
+    let app = TestApp::builder().decorate_access_store(PermissionsByActorName::decorator()).start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let caller = PermissionsByActorName::lacking(&["connection.read"]);
     fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
@@ -255,7 +255,7 @@ async fn refinement_shows_its_changes_and_keeps_untouched_steps() {
 
 #[tokio::test]
 async fn changes_are_as_visible_as_the_bundle() {
-    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
+    let app = TestApp::builder().decorate_access_store(PermissionsByActorName::decorator()).start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let caller = async |missing: &str| {
         let caller = PermissionsByActorName::lacking(&[missing]);
@@ -281,7 +281,7 @@ async fn changes_are_as_visible_as_the_bundle() {
 #[tokio::test]
 async fn generator_learns_no_more_than_the_caller() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
-    let app = TestApp::builder().access(PermissionsByActorName::decorator()).provider(provider.clone()).start().await;
+    let app = TestApp::builder().decorate_access_store(PermissionsByActorName::decorator()).provider(provider.clone()).start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     fixture.create_connection("crm-canary").await;
     let mut bundle = fixture.bundle(&[]);
@@ -308,7 +308,7 @@ async fn generator_learns_no_more_than_the_caller() {
 /// To use a model policy that is not built in, an author needs `asset.view` (threat T17 in `docs/security.md`).
 #[tokio::test]
 async fn model_policies_resolve_by_the_visibility_of_the_author() {
-    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
+    let app = TestApp::builder().decorate_access_store(PermissionsByActorName::decorator()).start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let author = PermissionsByActorName::lacking(&["asset.view"]);
     fixture.fixtures.bind_role(&author, "viewer", "platform", None).await;

@@ -74,7 +74,7 @@ async fn verified_identities_need_a_generator_with_a_model() {
     let plan = generate(&local).await.expect(200)["bundle"].clone();
     let app =
         TestApp::builder().config_file(accounts.settings()).sharing_storage_of(&local).oidc(&issuer).start().await;
-    let root = issuer.person("root", &[]);
+    let root = issuer.person_token("root", &[]);
     generate(&app).token(&root).await.expect_refusal(503, "generator_unavailable");
     let route = json!({
         "route_id": "model", "provider": "acme", "model": "small", "account_slot": "first", "state": "approved",

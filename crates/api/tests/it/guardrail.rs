@@ -36,7 +36,7 @@ impl GuardrailFixture {
         });
         let models = json!({ "provider_route": route, "supports_streaming": true });
         let mut versions = vec![
-            fixtures.prompt("prompt").await,
+            fixtures.ticket_prompt("prompt").await,
             fixtures.allow_all_policy("policy").await,
             fixtures.asset_with_version("model_policy", "models", models).await,
             fixtures.asset_with_version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
@@ -253,7 +253,7 @@ async fn unsupported_detectors_block_activation() {
         { "id": "d", "detector": "pii", "stage": "output", "action": "block" },
     ] });
     let versions = [
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.allow_all_policy("policy").await,
         fixtures.model_policy("models").await,
         fixtures.asset_with_version("guardrail_config", "rails", guardrails).await,

@@ -108,7 +108,7 @@ async fn every_chapter_of_the_guide_runs() {
         ("FAIRWAY_CLI_SERVER", format!("http://{}", app.address())),
         ("HOME", app.data_dir().display().to_string()),
         ("XDG_CONFIG_HOME", app.data_dir().display().to_string()),
-        ("FAIRWAY_DATABASE_URL", app.database().url()),
+        ("FAIRWAY_DATABASE_URL", app.database().url_for_owner()),
         ("FAIRWAY_DATA_DIR", app.data_dir().display().to_string()),
         ("MCP_PYTHON", env::var(MCP_PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`")),
     ];
@@ -158,7 +158,7 @@ async fn two_servers_and_three_workers_share_one_database() {
     let settings = [
         ("PORTS", format!("{} {}", unused_address().unwrap().port(), unused_address().unwrap().port())),
         ("WORKLOAD", slug),
-        ("FAIRWAY_DATABASE_URL", app.database().url()),
+        ("FAIRWAY_DATABASE_URL", app.database().url_for_owner()),
         ("FAIRWAY_DATA_DIR", app.data_dir().display().to_string()),
         ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
     ];

@@ -39,7 +39,7 @@ impl HookFixture {
         let fixtures = self.app.fixtures();
         let name = |suffix: &str| format!("{slug}-{suffix}");
         vec![
-            fixtures.prompt(&name("prompt")).await,
+            fixtures.ticket_prompt(&name("prompt")).await,
             fixtures.allow_all_policy(&name("policy")).await,
             fixtures.model_policy(&name("models")).await,
             fixtures.asset_with_version("hook_definition", &name("hook"), content).await,
@@ -201,7 +201,7 @@ async fn policy_hook_uses_the_version_resolved_at_approval() {
 async fn unsupported_hook_handlers_block_activation() {
     let fixture = HookFixture::start("").await;
     let fixtures = fixture.app.fixtures();
-    fixtures.prompt("ask").await;
+    fixtures.ticket_prompt("ask").await;
     let content =
         json!({ "event": "pre_llm", "handler": { "type": "prompt", "ref": { "slug": "ask" } }, "mode": "observe" });
     let versions = fixture.release_versions("main", content).await;

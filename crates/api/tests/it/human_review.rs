@@ -27,7 +27,7 @@ async fn active_reviewed_workload(fixtures: &Fixtures, slug: &str, other_obligat
     });
     let content = json!({ "provider_route": route, "supports_streaming": true });
     let model = fixtures.asset_with_version("model_policy", &format!("{slug}-model"), content).await;
-    let prompt = fixtures.prompt(&format!("{slug}-prompt")).await;
+    let prompt = fixtures.ticket_prompt(&format!("{slug}-prompt")).await;
     fixtures.active_workload_with_bindings(slug, vec![prompt, model, policy]).await
 }
 

@@ -127,7 +127,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
     let route = json!({ "route_id": "main", "provider": "acme", "model": "small", "account_slot": "acme", "state": "approved" });
     let versions = vec![
         fixtures.asset_with_version("model_policy", "models", json!({ "provider_route": route })).await,
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.allow_all_policy("policy").await,
     ];
     let workload = fixtures.active_workload_with_bindings("main", versions).await;
@@ -220,7 +220,7 @@ async fn deeply_nested_results_are_readable() {
          entry_step: done\nsteps:\n  - id: done\n    type: return\n    output: {brackets}'{{{{trigger.ticket}}}}'{closing}\n"
     );
     let versions = vec![
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.model_policy("models").await,
         fixtures.allow_all_policy("policy").await,
         fixtures.flow("flow", &flow).await,

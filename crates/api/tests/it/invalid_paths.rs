@@ -1,7 +1,7 @@
 //! Paths: on every route, an invalid identifier gets 404 with the same message as an unknown identifier.
 
 use crate::support::{documented_routes::routes, workspace_fixture::WorkspaceFixture};
-use fairway_domain::{memory::SessionId, slug::Slug};
+use fairway_domain::{memory::ConversationSessionId, slug::Slug};
 use fairway_testkit::TestApp;
 use serde_json::json;
 
@@ -55,7 +55,7 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                     continue;
                 }
                 // Every valid session identifier is a session, so this case cannot be unknown.
-                if name == "session_id" && SessionId::parse(segment).is_ok() {
+                if name == "session_id" && ConversationSessionId::parse(segment).is_ok() {
                     continue;
                 }
                 let path = fixture.fill_path(&route.path).replacen(&fixture.path_parameter(name), segment, 1)

@@ -171,7 +171,7 @@ async fn rejects_invalid_documents_with_the_path_of_the_field() {
     let detail =
         app.post(documents_path(&short_base), text_document("a", &words)).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "too_many_chunks");
-    let prompt = fixtures.prompt("prompt").await;
+    let prompt = fixtures.ticket_prompt("prompt").await;
     app.post(documents_path(&prompt), text_document("a", "x")).await.expect_refusal(409, "not_a_knowledge_base");
     assert_eq!(app.get(documents_path(&prompt)).await.expect(200), json!([]));
     let empty = fixtures.asset_without_versions("knowledge_base", "empty").await;
@@ -431,7 +431,7 @@ async fn releases_record_the_document_revisions_of_their_approval() {
 async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
     let direct = TestApp::start().await;
     let base = direct.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
-    let proxy = FaultProxy::to_database(direct.database(), 1);
+    let proxy = FaultProxy::start_for_database(direct.database(), 1);
     let proxied = TestApp::builder().sharing_storage_of(&direct).through_proxy(&proxy).start().await;
     proxy.set_fault(ProxyFault::Matching("SELECT \"knowledge_ingest\".\"revision\""));
     let response = proxied.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(503);

@@ -5,7 +5,7 @@ use crate::support::workspace_fixture::WORKSPACE;
 use fairway_domain::{access::ActorRef, slug::Slug};
 use fairway_operations::{
     Failure, RunRefusal,
-    access::{Claims, IdentityMode},
+    access::{IdentityClaims, IdentityMode},
     execution::{ExecuteRequest, RunPayload, WaitMode},
 };
 use fairway_testkit::{
@@ -76,7 +76,7 @@ async fn lane_reporting_versions(app: &TestApp) -> Vec<Version> {
     let fixtures = app.fixtures();
     let rule = |lane: &str| json!({ "id": lane, "condition": format!("lane == '{lane}'"), "outcome": "allow", "reason_code": lane });
     let policy = fixtures.policy_with_rules("policy", LANES.map(rule).into_iter().collect()).await;
-    vec![fixtures.prompt("prompt").await, fixtures.model_policy("model").await, policy]
+    vec![fixtures.ticket_prompt("prompt").await, fixtures.model_policy("model").await, policy]
 }
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
     // Local mode has no groups, so the test calls the operation directly with the claims of a token.
     let served = async |actor: &str, groups: &[&str]| {
         let reference = |text: &str| ActorRef::parse(text).unwrap();
-        let claims = Claims {
+        let claims = IdentityClaims {
             actor: reference(actor),
             groups: groups.iter().map(|group| reference(group)).collect(),
             tenant: None,

@@ -51,7 +51,7 @@ async fn active_workload(app: &TestApp, slug: &str, routes: &[Value], profile: O
     let name = |suffix: &str| format!("{slug}-{suffix}");
     let policy = json!({ "provider_route": routes[0], "fallback_routes": routes[1..] });
     let mut versions: Vec<Version> = vec![
-        fixtures.prompt(&name("prompt")).await,
+        fixtures.ticket_prompt(&name("prompt")).await,
         fixtures.allow_all_policy(&name("policy")).await,
         fixtures.asset_with_version("model_policy", &name("models"), policy).await,
     ];
@@ -136,7 +136,7 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     let fixtures = app.fixtures();
     let models = json!({ "provider_route": route("there", "good", Some("US")), "fallback_routes": [] });
     let versions = vec![
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.allow_all_policy("policy").await,
         fixtures.asset_with_version("model_policy", "models", models).await,
         fixtures

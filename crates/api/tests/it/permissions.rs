@@ -354,7 +354,7 @@ fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> 
 
 /// Sends every operation of a table as every caller, and compares the responses with the table.
 async fn assert_table(table: &[(&str, RequiredPermissions)]) {
-    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
+    let app = TestApp::builder().decorate_access_store(PermissionsByActorName::decorator()).start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let mut bound_callers = BTreeSet::new();
     let mut differences = Vec::new();
@@ -373,7 +373,7 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
                 // makes the change with the exact permissions and a few larger sets. The long form makes it for each
                 // permission that is not required.
                 changes += 1;
-                if changes > 3 && !fairway_testkit::is_long() {
+                if changes > 3 && !fairway_testkit::is_long_form_requested() {
                     request = Some(prepared);
                     continue;
                 }
@@ -453,7 +453,7 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
         "notification.read",
         "notification.preference.self_manage",
     ];
-    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
+    let app = TestApp::builder().decorate_access_store(PermissionsByActorName::decorator()).start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let needed: Vec<&str> = std::iter::once("workspace.manage").chain(VIEWER).collect();
     for permission in PERMISSIONS {

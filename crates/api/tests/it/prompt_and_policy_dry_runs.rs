@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use fairway_domain::access::ActorRef;
-use fairway_operations::access::{Claims, IdentityMode};
+use fairway_operations::access::{IdentityClaims, IdentityMode};
 use fairway_testkit::{
     ArtifactFault, FaultyArtifactStore, ProviderBehaviour, StubProvider, TestApp,
     app::{Request, Response},
@@ -103,7 +103,7 @@ async fn a_preview_refuses_what_a_version_refuses() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let canary = "canary-of-a-secret";
-    fixtures.prompt("tone").await;
+    fixtures.ticket_prompt("tone").await;
     fixtures.asset_with_version("prompt_template", "outer", json!({ "system_prompt": "see @asset-ref:tone" })).await;
     fixtures.asset_without_versions("prompt_template", "empty").await;
     fixtures.allow_all_policy("policy").await;
@@ -170,7 +170,7 @@ async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
     let (own_workspace, other_workspace) =
         (fixtures.workspace("here", "here").await, fixtures.workspace("there", "there").await);
     let workspace_fixtures = fixtures.in_workspace(&own_workspace);
-    let visible_prompt = workspace_fixtures.prompt("shown").await;
+    let visible_prompt = workspace_fixtures.ticket_prompt("shown").await;
     workspace_fixtures.asset_with_version("prompt_template", "hidden", json!({ "system_prompt": "a secret" })).await;
     workspace_fixtures
         .asset_with_version("prompt_template", "nested", json!({ "system_prompt": "@asset-ref:hidden" }))
@@ -292,7 +292,7 @@ async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     let response = assert_bounded("a long rendering", preview(&app, &asset, repeated, long_arguments)).await;
     response.expect_refusal(422, "prompt_too_large");
 
-    let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
+    let claims = IdentityClaims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
     let caller =
         services.identities.resolve_caller(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();

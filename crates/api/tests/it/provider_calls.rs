@@ -79,7 +79,7 @@ async fn active_workload_with_policy(fixtures: &Fixtures, slug: &str, profile: O
     });
     let mut versions = vec![
         fixtures.asset_with_version("model_policy", &format!("{slug}-model"), content).await,
-        fixtures.prompt(&format!("{slug}-prompt")).await,
+        fixtures.ticket_prompt(&format!("{slug}-prompt")).await,
         fixtures.allow_all_policy(&format!("{slug}-policy")).await,
     ];
     if let Some(profile) = profile {

@@ -227,7 +227,7 @@ async fn failures_keep_status_account_model_and_run() {
     let server = CapturedServer::start_with("warn", &settings).await;
     let fixtures = server.client.fixtures();
     let model = fixtures.asset_with_version("model_policy", "model", model_policy("first", None)).await;
-    let (prompt, policy) = (fixtures.prompt("prompt").await, fixtures.allow_all_policy("policy").await);
+    let (prompt, policy) = (fixtures.ticket_prompt("prompt").await, fixtures.allow_all_policy("policy").await);
     let workload = fixtures.active_workload_with_bindings("main", vec![model, prompt, policy]).await;
     let mut runs = Vec::new();
     for (status, body, code) in [

@@ -50,7 +50,7 @@ async fn every_operation_refuses_missing_invalid_and_powerless_credentials() {
     let root = issuer.token(json!({"sub": "root", "preferred_username": "root"}));
     // A token with the same claims and with valid signature, time and audience is accepted.
     app.get("/v1/tenants").token(&root).await.expect(200);
-    let (invalid, powerless) = (invalid_tokens(&issuer).await, issuer.person("nobody", &[]));
+    let (invalid, powerless) = (invalid_tokens(&issuer).await, issuer.person_token("nobody", &[]));
     let column = CALLERS.iter().position(|caller| *caller == "user:nobody").unwrap();
     let mut differences = Vec::new();
     for (operation, expected, request) in requests {

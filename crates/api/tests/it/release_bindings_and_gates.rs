@@ -71,7 +71,7 @@ async fn gates_agree_with_the_transition() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    let prompt = fixtures.prompt("prompt").await;
+    let prompt = fixtures.ticket_prompt("prompt").await;
     let empty = fixtures.draft(&workload, &[]).await;
     assert_eq!(gate_summaries(&read_gates(&app, &empty).await)[0], "review_ready * bindings warn no_bindings");
     let release = fixtures.draft(&workload, &[prompt]).await;
@@ -185,7 +185,7 @@ async fn verdict_on_changed_bindings_is_refused() {
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
     let release =
-        fixtures.draft(&workload, &[fixtures.allow_all_policy("policy").await, fixtures.prompt("prompt").await]).await;
+        fixtures.draft(&workload, &[fixtures.allow_all_policy("policy").await, fixtures.ticket_prompt("prompt").await]).await;
     fixtures.transition(&release, "review_ready").await;
     let (second_connection, owner) =
         (app.database().connect_as_owner().await.unwrap(), app.database().connect_as_owner().await.unwrap());
@@ -301,7 +301,7 @@ async fn gates_warn_about_prompt_variables_that_no_step_passes() {
     };
     let mut versions = vec![
         fixtures.allow_all_policy("policy").await,
-        fixtures.prompt("sort").await,
+        fixtures.ticket_prompt("sort").await,
         fixtures.model_policy("model").await,
         fixtures.flow("passing", &flow(", ticket: \"{{trigger.question}}\"")).await,
     ];

@@ -67,7 +67,7 @@ impl RetrievalWorkload {
             rule["obligations"] = json!(obligations);
         }
         let versions = vec![
-            fixtures.prompt("prompt").await,
+            fixtures.ticket_prompt("prompt").await,
             fixtures.policy_with_rules("policy", json!([rule])).await,
             fixtures.model_policy("models").await,
             base.clone(),
@@ -280,7 +280,7 @@ async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
 #[tokio::test]
 async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let setup = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let proxy = FaultProxy::to_database(setup.app.database(), 1);
+    let proxy = FaultProxy::start_for_database(setup.app.database(), 1);
     let provider = StubProvider::new(ProviderBehaviour::Answers("Thirty days [leave].".to_owned()));
     let server = TestApp::builder()
         .sharing_storage_of(&setup.app)

@@ -15,7 +15,7 @@ async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>)
     let fixtures = app.fixtures();
     let versions = vec![
         fixtures.allow_all_policy("policy").await,
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.model_policy("model").await,
     ];
     let workload = fixtures.workload("main").await;

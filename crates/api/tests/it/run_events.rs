@@ -240,7 +240,7 @@ async fn stream_names_its_run_before_the_first_event() {
     for expected in COMPLETED_RUN_EVENTS {
         assert_eq!(second_stream.next_kind().await, expected);
     }
-    worker.drain().await;
+    worker.shut_down_gracefully().await;
 }
 
 /// Promise R3 in `docs/security.md`: the caller of an accepted run always gets the run's identifier.
@@ -248,7 +248,7 @@ async fn stream_names_its_run_before_the_first_event() {
 async fn failed_stream_returns_202_with_the_run() {
     let direct = TestApp::builder().start().await;
     let workload = create_public_workload(&direct, "main").await;
-    let proxy = FaultProxy::to_database(direct.database(), 1);
+    let proxy = FaultProxy::start_for_database(direct.database(), 1);
     let proxied = TestApp::builder().sharing_storage_of(&direct).through_proxy(&proxy).start().await;
     proxy.set_fault(ProxyFault::Matching("SELECT position, events"));
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
@@ -355,5 +355,5 @@ async fn stream_sends_heartbeats_and_ends_with_the_run_on_any_server() {
         assert_eq!(stream.next_kind().await, *expected);
         assert_eq!(idle_stream.next_kind().await, *expected);
     }
-    worker.drain().await;
+    worker.shut_down_gracefully().await;
 }

@@ -46,7 +46,7 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     // Responses of model providers also count against the budget.
     let flow = fixtures.flow("asked", &model_call_flow("model_policy")).await;
     let model = fixtures.model_policy("model").await;
-    let versions = vec![policy.clone(), flow, model, fixtures.prompt("prompt").await];
+    let versions = vec![policy.clone(), flow, model, fixtures.ticket_prompt("prompt").await];
     let workload = fixtures.active_workload_with_bindings("said", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "x");
     provider.set_behaviour(ProviderBehaviour::Answers("x".repeat(17 << 20)));

@@ -21,7 +21,7 @@ async fn start_with_profile(gateway: Arc<dyn ScriptGateway>, changes: Value) -> 
     let mut profile = json!({ "runtime": "process", "limits": {}, "network": { "mode": "none" } });
     profile.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     let versions = vec![
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.allow_all_policy("policy").await,
         fixtures.model_policy("models").await,
         fixtures.asset_with_version("sandbox_profile", "walls", profile).await,

@@ -71,7 +71,7 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     let (gateway, idle_gateway) = (ScriptedEndpoint::start().await, StubScriptGateway::succeeding());
     let surviving_server = TestApp::builder().gateway(idle_gateway.clone()).start().await;
     surviving_server.active_workload("main").await;
-    let proxy = FaultProxy::to_database(surviving_server.database(), 1);
+    let proxy = FaultProxy::start_for_database(surviving_server.database(), 1);
     let mut killed_server = ServerProcess::start(proxy.url(), &gateway.url("/")).await;
     let body = json!({
         "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev", "language": "starlark",

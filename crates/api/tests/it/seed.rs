@@ -21,7 +21,7 @@ async fn seed(database: &TestDatabase, data: &Path) -> String {
     command
         .arg("seed")
         .current_dir(folder.path())
-        .env("FAIRWAY_DATABASE_URL", database.url())
+        .env("FAIRWAY_DATABASE_URL", database.url_for_owner())
         .env("FAIRWAY_DATA_DIR", data);
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);

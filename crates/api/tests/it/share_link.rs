@@ -297,7 +297,7 @@ async fn run_reports_the_revocation_of_its_link() {
     let id: ExecutionId = response["execution_id"].as_str().unwrap().parse::<uuid::Uuid>().unwrap().into();
     let scope = TenantScope::for_background_task(TENANT.parse::<uuid::Uuid>().unwrap().into());
     let options = fairway_postgres::DatabaseOptions {
-        url: app.database().url(),
+        url: app.database().url_for_owner(),
         connections: 1,
         result_retention: std::time::Duration::from_secs(60),
     };

@@ -240,7 +240,7 @@ async fn rate_limits_guesses_of_tokens() {
 
 /// Number of created links, and the number of links whose tokens are sent with every kind of request.
 fn link_counts() -> (usize, usize) {
-    if fairway_testkit::is_long() { (1_000, 50) } else { (20, 20) }
+    if fairway_testkit::is_long_form_requested() { (1_000, 50) } else { (20, 20) }
 }
 
 /// Creates a workload that records transcripts, so that artifacts contain the inputs of callers.
@@ -249,7 +249,7 @@ async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "recorded",
         "obligations": ["record_transcript"] }]);
     let versions = vec![
-        fixtures.prompt("recorded-prompt").await,
+        fixtures.ticket_prompt("recorded-prompt").await,
         fixtures.model_policy("recorded-model").await,
         fixtures.policy_with_rules("recorded-policy", rules).await,
     ];

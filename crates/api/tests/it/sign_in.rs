@@ -119,7 +119,7 @@ async fn person_signs_in_and_acts_with_the_roles_of_its_groups() {
     let local = &setup.local;
     local.fixtures().bind_role("user:root", "tenant_admin", "tenant", Some(&default_tenant())).await;
     let question = format!("/v1/session/can?operation=list_workloads&scope_kind=workspace&scope_ref={WORKSPACE}");
-    let root = setup.issuer.person("root", &[]);
+    let root = setup.issuer.person_token("root", &[]);
     let explanation_request =
         setup.app.get(format!("{question}&actor=user:ada")).header("Authorization", format!("Bearer {root}"));
     let explained = explanation_request.await.expect(200);
@@ -128,7 +128,7 @@ async fn person_signs_in_and_acts_with_the_roles_of_its_groups() {
     setup.app.get(&question).await.expect_refusal(401, "unauthenticated");
     // If a request contains both, the bearer token takes precedence over the cookie. An invalid token is refused,
     // and the cookie is not used instead.
-    let token = setup.issuer.person("bob", &[]);
+    let token = setup.issuer.person_token("bob", &[]);
     let request_with_both =
         browser.send(setup.app.get("/v1/session")).header("Authorization", format!("Bearer {token}"));
     assert_eq!(request_with_both.await.expect(200)["actor"], "user:bob");
@@ -255,7 +255,7 @@ async fn sessions_expire_and_read_their_groups_again() {
     browser.session().await.expect(200);
     backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
-    assert_eq!(setup.issuer.renewal_count(), 1, "a refused renewal is none");
+    assert_eq!(setup.issuer.portal_refresh_count(), 1, "a refused renewal is none");
     let idle_setup = SignInSetup::start().await;
     let browser = idle_setup.sign_in().await;
     backdate_sessions(&idle_setup, "last_used_at", "50 minutes").await;
@@ -274,7 +274,7 @@ async fn concurrent_requests_share_one_renewal() {
     backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     let sessions = futures_util::future::join_all((0..12).map(|_| browser.session())).await;
     assert!(sessions.iter().all(|response| response.status == 200));
-    assert_eq!(setup.issuer.renewal_count(), 1);
+    assert_eq!(setup.issuer.portal_refresh_count(), 1);
 }
 
 #[tokio::test]
@@ -289,7 +289,7 @@ async fn a_renewal_survives_a_client_that_disconnects() {
     }
     setup.issuer.release_responses();
     browser.session().await.expect(200);
-    assert_eq!(setup.issuer.renewal_count(), 1);
+    assert_eq!(setup.issuer.portal_refresh_count(), 1);
 }
 
 #[tokio::test]
@@ -314,7 +314,7 @@ async fn servers_spend_a_refresh_token_once() {
     let (first_session, second_session) = tokio::join!(browser.session(), after_the_first);
     first_session.expect(200);
     second_session.expect(200);
-    assert_eq!(setup.issuer.renewal_count(), 1);
+    assert_eq!(setup.issuer.portal_refresh_count(), 1);
 }
 
 #[tokio::test]
@@ -322,13 +322,13 @@ async fn a_renewal_keeps_the_new_refresh_token_when_the_provider_fails_after_it(
     let setup = SignInSetup::start().await;
     let browser = setup.sign_in().await;
     backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
-    setup.issuer.fail_userinfo(true);
+    setup.issuer.set_userinfo_failure(true);
     browser.session().await.expect_refusal(503, "unavailable");
-    setup.issuer.fail_userinfo(false);
+    setup.issuer.set_userinfo_failure(false);
     // A second server is used, because the first remembers the failure for some seconds.
     let other_server = setup.another_server().await;
     Browser { app: &other_server, session: browser.session.clone() }.session().await.expect(200);
-    assert_eq!(setup.issuer.renewal_count(), 2);
+    assert_eq!(setup.issuer.portal_refresh_count(), 2);
 }
 
 #[tokio::test]
@@ -367,7 +367,7 @@ async fn renewal_uses_no_claims_of_the_first_token() {
     let browser = setup.sign_in().await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:ops"]));
     // The provider renews only the access token. Userinfo lists other groups than before.
-    setup.issuer.omit_id_tokens();
+    setup.issuer.omit_refreshed_id_tokens();
     setup.issuer.set_person(json!({}), json!({"groups": ["dev"]}));
     backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
@@ -690,7 +690,7 @@ async fn groups_come_from_the_link_that_a_token_announces() {
         assert!(page.status == refusal.0 && page.text().contains(refusal.1), "{status}: {}", page.text());
     }
     // A renewal without an ID token contains no claim source, so the groups cannot be read again.
-    setup.issuer.omit_id_tokens();
+    setup.issuer.omit_refreshed_id_tokens();
     backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
 }

@@ -74,7 +74,7 @@ async fn workload(app: &TestApp, streams: bool, obligations: &[&str]) -> ActiveW
         rule["obligations"] = json!(obligations);
     }
     let versions = vec![
-        fixtures.prompt("prompt").await,
+        fixtures.ticket_prompt("prompt").await,
         fixtures.policy_with_rules("policy", json!([rule])).await,
         fixtures.asset_with_version("model_policy", "models", models).await,
     ];

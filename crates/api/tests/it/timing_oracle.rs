@@ -297,7 +297,7 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
 
 /// The number of requests in a round, the maximum number of rounds, and the maximum relative difference of the medians.
 fn sampling() -> (usize, usize, f64) {
-    if fairway_testkit::is_long() { (2_000, 3, 0.1) } else { (10, 24, 0.35) }
+    if fairway_testkit::is_long_form_requested() { (2_000, 3, 0.1) } else { (10, 24, 0.35) }
 }
 
 /// The difference between the two medians of a round, relative to the lower median. The order of the requests

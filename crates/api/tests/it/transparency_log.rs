@@ -330,7 +330,7 @@ async fn rotation_signs_with_both_keys_and_then_with_the_new_one() {
         .setting("FAIRWAY_CHECKPOINT_PREVIOUS_KEY_REF", &old_key_file)
         .start()
         .await;
-    app.drain().await;
+    app.shut_down_gracefully().await;
     let listed = rotating.get("/v1/audit/keys").await.expect(200);
     assert_eq!((&listed[0]["status"], &listed[1]["status"]), (&json!("current"), &json!("previous")));
     let [new_key, previous]: [VerifierKey; 2] = keys(&rotating).await.try_into().unwrap();
@@ -344,7 +344,7 @@ async fn rotation_signs_with_both_keys_and_then_with_the_new_one() {
         .setting("FAIRWAY_CHECKPOINT_KEY_REF", &new_key_file)
         .start()
         .await;
-    rotating.drain().await;
+    rotating.shut_down_gracefully().await;
     wait_for(rotated.get("/v1/audit/checkpoint"), |response| {
         parse(response).filter(|(note, _)| note.is_signed_by(&new_key) && !note.is_signed_by(&old_key))
     })

@@ -5,7 +5,7 @@ use crate::{
     http_client::{ServerClient, string_or_empty},
     output::{Output, eprint},
 };
-use fairway_domain::connection::{ConnectorKind, HealthState, probe::TOKEN_BINDING};
+use fairway_domain::connection::{ConnectorKind, HealthState, probe::TOKEN_SECRET_BINDING_NAME};
 use serde_json::{Value, json};
 
 /// Checks the endpoint of a connection, and prints the connection.
@@ -51,7 +51,7 @@ enum TokenUse {
 impl TokenUse {
     fn of(connection: &Value) -> Self {
         let kind = ConnectorKind::parse(string_or_empty(connection, "connector_kind"));
-        let has_token = connection.get("secret_bindings").is_some_and(|bindings| bindings.get(TOKEN_BINDING).is_some());
+        let has_token = connection.get("secret_bindings").is_some_and(|bindings| bindings.get(TOKEN_SECRET_BINDING_NAME).is_some());
         match kind {
             Some(ConnectorKind::Http) if has_token => Self::Sent,
             Some(ConnectorKind::Http) => Self::Missing,

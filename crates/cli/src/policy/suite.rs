@@ -282,7 +282,7 @@ impl CompiledBundle {
             let met = self.match_counts.get(rule).copied().unwrap_or_default();
             RuleCoverage { rule: rule.to_owned(), met, idle }
         };
-        let rules = self.policy.unreachable_rules().into_iter().map(to_coverage).collect();
+        let rules = self.policy.rule_reachability().into_iter().map(to_coverage).collect();
         BundleCoverage { bundle: self.slug, file: self.located.name, rules }
     }
 }

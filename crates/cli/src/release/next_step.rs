@@ -6,12 +6,12 @@ use crate::{
     output::{Output, eprint},
     terminal_text::sanitize,
 };
-use fairway_domain::release::{StateName, gate::GateVerdict, review::Verdict};
+use fairway_domain::release::{StateName, gate::GateResult, review::ReleaseVerdict};
 use serde_json::Value;
 
 /// Prints the next step after a verdict. A failure to read the release is not reported, because the verdict is
 /// recorded. If the gates cannot be read, the message contains no command.
-pub(super) fn report_after_verdict(server: &ServerClient, output: Output, release: &str, verdict: Verdict) {
+pub(super) fn report_after_verdict(server: &ServerClient, output: Output, release: &str, verdict: ReleaseVerdict) {
     if !output.is_for_people() {
         return;
     }
@@ -22,7 +22,7 @@ pub(super) fn report_after_verdict(server: &ServerClient, output: Output, releas
     for notice in notices {
         eprint(&notice);
     }
-    if verdict == Verdict::Approved {
+    if verdict == ReleaseVerdict::Approved {
         print_warnings(&gates);
     }
     if let Some(next) = next {
@@ -63,14 +63,14 @@ struct NextStep {
 }
 
 impl NextStep {
-    fn after(verdict: Verdict, release: &str, state: StateName, gates: &[Value]) -> Self {
+    fn after(verdict: ReleaseVerdict, release: &str, state: StateName, gates: &[Value]) -> Self {
         let next = |command: &str| Some(format!("fairway releases {command}"));
         let is_under_review = matches!(state, StateName::ReviewReady | StateName::Approved);
         match (verdict, state) {
-            (Verdict::ChangesRequested, StateName::Draft) => {
+            (ReleaseVerdict::ChangesRequested, StateName::Draft) => {
                 Self { notices: Vec::new(), next: next(&format!("bind {release} VERSION")) }
             }
-            (Verdict::Approved, _) if is_under_review => {
+            (ReleaseVerdict::Approved, _) if is_under_review => {
                 let missing: Vec<String> = missing_approvals(gates).collect();
                 let next = if missing.is_empty() {
                     next(&format!("activate {release}"))
@@ -79,10 +79,10 @@ impl NextStep {
                 };
                 Self { notices: missing, next }
             }
-            (Verdict::Rejected, _) if is_under_review => {
+            (ReleaseVerdict::Rejected, _) if is_under_review => {
                 Self { notices: Vec::new(), next: next(&format!("withdraw {release}")) }
             }
-            (Verdict::Approved | Verdict::Rejected | Verdict::ChangesRequested, state) => {
+            (ReleaseVerdict::Approved | ReleaseVerdict::Rejected | ReleaseVerdict::ChangesRequested, state) => {
                 let notice = format!("the release is {}; the verdict is recorded and changes nothing", state.as_str());
                 let next = (state == StateName::Draft).then(|| format!("fairway releases submit {release}"));
                 Self { notices: vec![notice], next }
@@ -99,7 +99,7 @@ pub(super) fn report_gate_warnings(server: &ServerClient, release: &str) {
 }
 
 fn print_warnings(gates: &[Value]) {
-    for gate in gates.iter().filter(|gate| string_or_empty(gate, "verdict") == GateVerdict::Warn.as_str()) {
+    for gate in gates.iter().filter(|gate| string_or_empty(gate, "verdict") == GateResult::Warn.as_str()) {
         eprint(&format!("warning: {}", string_or_empty(gate, "message")));
     }
 }
@@ -108,7 +108,7 @@ fn print_warnings(gates: &[Value]) {
 fn missing_approvals(gates: &[Value]) -> impl Iterator<Item = String> {
     let is_missing = |gate: &&Value| {
         string_or_empty(gate, "gate") == "approvals"
-            && string_or_empty(gate, "verdict") == GateVerdict::Blocked.as_str()
+            && string_or_empty(gate, "verdict") == GateResult::Blocked.as_str()
     };
     gates.iter().filter(is_missing).map(|gate| format!("approvals: {}", string_or_empty(gate, "message")))
 }
@@ -144,7 +144,7 @@ fn newest_rejection(server: &ServerClient, release: &str) -> Option<Value> {
     let verdicts = server.list(&["releases", release, "approvals"], &[]).ok()?;
     let at = |verdict: &Value| string_or_empty(verdict, "approved_at").to_owned();
     let newest = verdicts.into_iter().max_by_key(at)?;
-    (string_or_empty(&newest, "outcome") != Verdict::Approved.as_str()).then_some(newest)
+    (string_or_empty(&newest, "outcome") != ReleaseVerdict::Approved.as_str()).then_some(newest)
 }
 
 /// Adds to a refusal the reviewer, the reason of the rejection, and the command by which the author returns the release
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn names_activation_only_when_no_approval_is_missing() {
-        let after = |state, gates: &[Value]| NextStep::after(Verdict::Approved, "019a", state, gates);
+        let after = |state, gates: &[Value]| NextStep::after(ReleaseVerdict::Approved, "019a", state, gates);
         let message = "1 of 2 required people approved the current bindings";
         let missing = after(StateName::ReviewReady, &[gate("blocked", message)]);
         assert_eq!(missing.notices, [format!("approvals: {message}")]);
@@ -253,18 +253,18 @@ mod tests {
     #[test]
     fn says_when_a_verdict_changes_nothing() {
         for state in [StateName::Active, StateName::Superseded, StateName::Retired] {
-            for verdict in [Verdict::Approved, Verdict::Rejected, Verdict::ChangesRequested] {
+            for verdict in [ReleaseVerdict::Approved, ReleaseVerdict::Rejected, ReleaseVerdict::ChangesRequested] {
                 let step = NextStep::after(verdict, "019a", state, &[]);
                 assert!(step.notices.concat().starts_with(&format!("the release is {}; ", state.as_str())), "{step:?}");
                 assert_eq!(step.next, None);
             }
         }
-        let draft = NextStep::after(Verdict::Approved, "019a", StateName::Draft, &[]);
+        let draft = NextStep::after(ReleaseVerdict::Approved, "019a", StateName::Draft, &[]);
         assert!(draft.notices.concat().contains("the release is draft"), "{draft:?}");
         assert_eq!(draft.next.as_deref(), Some("fairway releases submit 019a"));
-        let returned = NextStep::after(Verdict::ChangesRequested, "019a", StateName::Draft, &[]);
+        let returned = NextStep::after(ReleaseVerdict::ChangesRequested, "019a", StateName::Draft, &[]);
         assert_eq!(returned.next.as_deref(), Some("fairway releases bind 019a VERSION"));
-        let rejected = NextStep::after(Verdict::Rejected, "019a", StateName::ReviewReady, &[]);
+        let rejected = NextStep::after(ReleaseVerdict::Rejected, "019a", StateName::ReviewReady, &[]);
         assert_eq!(rejected.next.as_deref(), Some("fairway releases withdraw 019a"));
     }
 

@@ -246,7 +246,7 @@ pub(super) fn activate(
 pub(super) fn submit_review(
     server: &ServerClient,
     release: &str,
-    outcome: review::Verdict,
+    outcome: review::ReleaseVerdict,
     note: Option<&str>,
 ) -> Result<Value, Failure> {
     let body = json!({ "outcome": outcome.as_str(), "subject_kind": "release", "subject_ref": release, "note": note });

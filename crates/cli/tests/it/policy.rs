@@ -1,7 +1,7 @@
 //! `policy test`: tests the bundles and scenarios of a directory offline.
 
 use crate::{Terminal, make_directory, path_text, root};
-use fairway_domain::policy::{Obligation, Outcome};
+use fairway_domain::policy::{Obligation, DecisionOutcome};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -221,7 +221,7 @@ fn handbook_examples_pass_and_cover_the_language() {
         names.extend(names_after(&refused, "the fields are ").iter().map(|field| format!("{record}.{field}")));
     }
     names.extend(Obligation::ALL.iter().map(|obligation| obligation.as_str().to_owned()));
-    names.extend(Outcome::ALL.iter().map(|outcome| outcome.as_str().to_owned()));
+    names.extend(DecisionOutcome::ALL.iter().map(|outcome| outcome.as_str().to_owned()));
     assert!(names.len() > 45, "{names:?}");
     for name in names {
         assert!(handbook.contains(&name), "the handbook does not mention `{name}`");

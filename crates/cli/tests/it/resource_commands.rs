@@ -130,7 +130,7 @@ async fn erased_run(app: &TestApp, ada: &Terminal, grace: &Terminal, run: &str) 
 
 /// Executes approved erasures as far as possible now.
 async fn carry_out_erasures(app: &TestApp) {
-    while app.services().erasures.carry_out_approved().await.unwrap() {}
+    while app.services().erasures.erase_next_batches().await.unwrap() {}
 }
 
 /// Lists, explains and totals the scenario's runs: two completed runs and one denied run.

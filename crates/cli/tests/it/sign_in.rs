@@ -21,7 +21,7 @@ async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
     let mode = fs::metadata(terminal.config()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "the file holds tokens");
     assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:ada");
-    assert_eq!(issuer.refresh_token_count(), 1, "a valid token is not renewed");
+    assert_eq!(issuer.cli_refresh_token_count(), 1, "a valid token is not renewed");
     // These tokens expire at once. Concurrent commands share one renewal, because a refresh token can be used once.
     issuer.set_announced_cli_token_lifetime(0);
     terminal.run_ok(&["login"]);
@@ -34,7 +34,7 @@ async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    assert_eq!(issuer.refresh_token_count(), 3);
+    assert_eq!(issuer.cli_refresh_token_count(), 3);
     // The client never sends the token to another server.
     let other = TestApp::start().await;
     let other_address = format!("http://{}", other.address());
@@ -94,7 +94,7 @@ async fn whoami_says_that_a_setting_makes_an_administrator() {
     let issuer = TestIssuer::start().await.unwrap();
     let app = server(&issuer).await;
     let terminal = Terminal::connected(&app);
-    let run = |name: &str| terminal.run(&["whoami", "--token", &issuer.person(name, &[])]);
+    let run = |name: &str| terminal.run(&["whoami", "--token", &issuer.person_token(name, &[])]);
     let (root, ada) = (run("root"), run("ada"));
     assert!(root.code == 0 && root.out.contains("bootstrap_admins"), "{}{}", root.out, root.err);
     assert!(root.err.contains("FAIRWAY_BOOTSTRAP_ADMINS"), "{}", root.err);
@@ -117,7 +117,7 @@ async fn people_and_pipelines_choose_one_of_several_issuers() {
     // If the person chooses no issuer, the command uses the issuer that has a client for the command line.
     let app = start().start().await;
     Terminal::connected(&app).run_ok(&["login"]);
-    assert_eq!((first.refresh_token_count(), second.refresh_token_count()), (0, 1));
+    assert_eq!((first.cli_refresh_token_count(), second.cli_refresh_token_count()), (0, 1));
     let app = start().setting("FAIRWAY_OIDC_CLI_CLIENT_ID", COMMAND_LINE_CLIENT_ID).start().await;
     let settings = app.get("/v1/sign-in").await.expect(200);
     assert_eq!(
@@ -127,10 +127,10 @@ async fn people_and_pipelines_choose_one_of_several_issuers() {
     assert_eq!(settings["issuers"][1]["name"], "Partners", "{settings}");
     let terminal = Terminal::connected(&app);
     terminal.run_ok(&["login"]);
-    assert_eq!((first.refresh_token_count(), second.refresh_token_count()), (1, 1));
+    assert_eq!((first.cli_refresh_token_count(), second.cli_refresh_token_count()), (1, 1));
     terminal.run_ok(&["login", "--issuer", &second.url()]);
     terminal.run_ok(&["login", "--issuer", "Partners"]);
-    assert_eq!((first.refresh_token_count(), second.refresh_token_count()), (1, 3));
+    assert_eq!((first.cli_refresh_token_count(), second.cli_refresh_token_count()), (1, 3));
     assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:1");
     let output = terminal.run(&["login", "--issuer", "https://stranger.example"]);
     assert_eq!(output.code, 2, "{}{}", output.out, output.err);

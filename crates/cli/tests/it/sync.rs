@@ -135,7 +135,7 @@ async fn prune_archives_only_unused_assets() {
     let files = copy_directory("examples/sync");
     let folder = path_text(files.path());
     terminal.run_ok(&["sync", "apply", folder]);
-    app.fixtures().prompt("forgotten").await;
+    app.fixtures().ticket_prompt("forgotten").await;
     assert!(terminal.run_ok(&["sync", "plan", folder]).contains("? asset forgotten is not in the directory; kept"));
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n", "unmanaged assets are no difference");
     fs::remove_dir_all(files.path().join("releases")).unwrap();
@@ -287,7 +287,7 @@ async fn compares_unchanged_files_within_the_time_bound() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");
     let is_optimised = !cfg!(debug_assertions);
-    let file_count: usize = if is_optimised || fairway_testkit::is_long() { 1000 } else { 200 };
+    let file_count: usize = if is_optimised || fairway_testkit::is_long_form_requested() { 1000 } else { 200 };
     let max_duration = Duration::from_millis(if is_optimised { 2 } else { 20 }) * u32::try_from(file_count).unwrap();
     let files: Vec<(String, String)> = (0..file_count)
         .map(|number| {

@@ -85,7 +85,7 @@ async fn wait_survives_a_server_restart() {
     let (child, run, mut messages) = start_wait(&terminal, &slug);
     // The server restarts at the same address, on the same database, and with a worker.
     let restarted = TestApp::builder().sharing_storage_of(&app).setting("FAIRWAY_BIND", app.address().to_string());
-    app.drain().await;
+    app.shut_down_gracefully().await;
     let lost = format!("the server does not respond; run {run} may still be running; retrying");
     assert!(messages.any(|line| line.unwrap() == lost), "the wait ended");
     let app = restarted.start().await;

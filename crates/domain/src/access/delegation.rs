@@ -37,7 +37,7 @@ impl OnBehalfOfFields {
     ///
     /// # Errors
     /// When the client is not a delegating service, or a field is missing or invalid.
-    pub fn subject(&self, trust: DelegationTrust, auth_mode: &str) -> Result<Option<ActorRef>, DelegationRefusal> {
+    pub fn delegated_principal(&self, trust: DelegationTrust, auth_mode: &str) -> Result<Option<ActorRef>, DelegationRefusal> {
         let Self { execution_mode, actor_ref, actor_type, actor_auth_mode } = self;
         if [execution_mode, actor_ref, actor_type, actor_auth_mode].iter().all(|field| field.is_none()) {
             return Ok(None);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn subject(fields: &OnBehalfOfFields) -> Result<Option<ActorRef>, DelegationRefusal> {
-        fields.subject(DelegationTrust::Trusted, "local")
+        fields.delegated_principal(DelegationTrust::Trusted, "local")
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn has_no_subject_without_fields() {
         for trust in [DelegationTrust::Trusted, DelegationTrust::Untrusted] {
-            assert_eq!(OnBehalfOfFields::default().subject(trust, "local"), Ok(None));
+            assert_eq!(OnBehalfOfFields::default().delegated_principal(trust, "local"), Ok(None));
         }
     }
 
@@ -121,7 +121,7 @@ mod tests {
     fn refuses_fields_of_untrusted_clients_whatever_their_value() {
         let null = OnBehalfOfFields { actor_type: Some(Value::Null), ..OnBehalfOfFields::default() };
         for sent_fields in [null, fields("on_behalf_of", "user:ada", "user", "local")] {
-            let refused = sent_fields.subject(DelegationTrust::Untrusted, "local");
+            let refused = sent_fields.delegated_principal(DelegationTrust::Untrusted, "local");
             assert_eq!(refused, Err(DelegationRefusal::UntrustedClient));
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{ActorKind, ActorRef};
 use crate::{
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{PrincipalBindingId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
@@ -89,7 +89,7 @@ impl PrincipalBinding {
     }
 
     /// Replaces the lane that the binding selects.
-    pub fn rebind(&self, workload: &Workload, lane: Option<Lane>, stamp: &Stamp) -> Change<Self> {
+    pub fn change_lane(&self, workload: &Workload, lane: Option<Lane>, stamp: &Stamp) -> Change<Self> {
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self(PrincipalBindingRecord {
             lane,
@@ -105,7 +105,7 @@ impl PrincipalBinding {
     /// Builds the fact that this binding was created, changed or removed. `kind` says which.
     #[must_use]
     pub fn fact(&self, kind: FactKind, workload: &Workload, stamp: &Stamp) -> Fact {
-        let subject = Subject { kind: "principal_binding", id: self.principal_binding_id.uuid() };
+        let subject = FactSubject { kind: "principal_binding", id: self.principal_binding_id.uuid() };
         let detail = json!({
             "workload_id": self.workload_id,
             "principal": self.principal.to_string(),

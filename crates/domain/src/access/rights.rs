@@ -178,7 +178,7 @@ impl Rights {
     /// The scopes in which the actor has a permission; `None` if a grant covers the whole tenant. Lists contain only
     /// resources in these scopes.
     #[must_use]
-    pub fn visible_scopes(&self, permission: Permission) -> Option<VisibleScopes> {
+    pub fn scope_restriction(&self, permission: Permission) -> Option<VisibleScopes> {
         let mut visible_scopes = VisibleScopes::default();
         for grant in self.grants.iter().filter(|grant| grant.permissions.has(permission)) {
             match grant.scope {

@@ -2,8 +2,8 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
-    id::{IdentityId, RenewalId, SessionId, TenantId},
+    audit::{Fact, FactKind, Stamp, FactSubject},
+    id::{IdentityId, RenewalId, ConversationSessionId, TenantId},
     share_link::TokenHash,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -36,16 +36,16 @@ pub struct SessionLifetime {
 pub const MAX_GROUPS_AGE: Duration = Duration::from_secs(9 * 60);
 /// The exclusive right of one server to renew a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RenewalClaim {
+pub struct RenewalLease {
     /// The session that the server renews.
-    pub session_id: SessionId,
+    pub session_id: ConversationSessionId,
     /// The identifier that distinguishes this claim from later ones.
     pub renewal_id: RenewalId,
 }
 
 /// The time for which a renewal claim is valid. It exceeds the timeouts of all provider requests of a renewal, so two
 /// servers never use the same refresh token at once.
-pub const RENEWAL_LEASE: Duration = Duration::from_secs(90);
+pub const RENEWAL_LEASE_DURATION: Duration = Duration::from_secs(90);
 /// The minimum time between two writes that record the use of a session.
 pub const USE_RECORD_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -87,7 +87,7 @@ impl SessionToken {
     /// The hash by which the server finds the session.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
-        TokenHash::new(Sha256::digest(&self.text).into())
+        TokenHash::from_hash_bytes(Sha256::digest(&self.text).into())
     }
 
     /// The plain value, for the cookie only.
@@ -120,7 +120,7 @@ impl SessionToken {
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewSession {
     /// The identifier of the session.
-    pub session_id: SessionId,
+    pub session_id: ConversationSessionId,
     /// The pinned identity of the person.
     pub identity_id: IdentityId,
     /// The actor name of the person.
@@ -177,7 +177,7 @@ impl SessionEnd {
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionSnapshot {
     /// The identifier of the session.
-    pub session_id: SessionId,
+    pub session_id: ConversationSessionId,
     /// The actor name of the person.
     pub actor: ActorRef,
     /// The issuer of the person's identity.
@@ -224,13 +224,13 @@ impl SessionSnapshot {
 
 /// Builds the fact that a session ended. Its actor is the person, even if the identity provider ended the session.
 #[must_use]
-pub fn ended_fact(session_id: SessionId, actor: &ActorRef, end: SessionEnd, stamp: &Stamp) -> Fact {
+pub fn ended_fact(session_id: ConversationSessionId, actor: &ActorRef, end: SessionEnd, stamp: &Stamp) -> Fact {
     let stamp = Stamp { actor: actor.clone(), ..stamp.clone() };
     Fact::new(FactKind::SessionEnded, subject(session_id), None, &stamp, json!({ "reason_code": end.as_str() }))
 }
 
-const fn subject(session_id: SessionId) -> Subject {
-    Subject { kind: "session", id: session_id.uuid() }
+const fn subject(session_id: ConversationSessionId) -> FactSubject {
+    FactSubject { kind: "session", id: session_id.uuid() }
 }
 
 /// The sessions that a logout token ends. `Debug` output omits the identifiers.
@@ -239,25 +239,25 @@ pub enum LogoutTarget {
     /// The session with this identifier of the identity provider (`sid`).
     IssuerSession(String),
     /// Every session of this subject.
-    Subject(String),
+    FactSubject(String),
 }
 
 impl fmt::Debug for LogoutTarget {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::IssuerSession(_) => "IssuerSession(…)",
-            Self::Subject(_) => "Subject(…)",
+            Self::FactSubject(_) => "Subject(…)",
         })
     }
 }
 
 /// A session that a logout token ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LiveSession {
+pub struct SessionForLogout {
     /// The tenant to which the session belongs.
     pub tenant: TenantId,
     /// The identifier of the session.
-    pub session_id: SessionId,
+    pub session_id: ConversationSessionId,
     /// The actor name of the person.
     pub actor: ActorRef,
 }
@@ -277,17 +277,17 @@ pub trait SessionStore: Send + Sync {
         fact: Fact,
     ) -> Result<(), CommitError>;
     /// Records the use of a session, unless the last record is newer than [`USE_RECORD_INTERVAL`].
-    async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError>;
-    /// Claims the renewal of a session whose groups are older than [`MAX_GROUPS_AGE`], for [`RENEWAL_LEASE`]. Returns
+    async fn record_use(&self, scope: TenantScope, session: ConversationSessionId) -> Result<(), StoreError>;
+    /// Claims the renewal of a session whose groups are older than [`MAX_GROUPS_AGE`], for [`RENEWAL_LEASE_DURATION`]. Returns
     /// the encrypted tokens of the session. `None` if another claim is valid, or the session was renewed or ended
     /// meanwhile.
-    async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError>;
+    async fn claim_renewal(&self, scope: TenantScope, claim: RenewalLease) -> Result<Option<Vec<u8>>, StoreError>;
     /// Replaces the tokens of a session while its renewal continues. Does nothing if the session has ended or another
     /// server has claimed the renewal since.
     async fn store_renewed_tokens(
         &self,
         scope: TenantScope,
-        claim: RenewalClaim,
+        claim: RenewalLease,
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError>;
     /// Stores new groups and tokens of a session, and ends the renewal claim. Does nothing if the session has ended or
@@ -295,16 +295,16 @@ pub trait SessionStore: Send + Sync {
     async fn complete_renewal(
         &self,
         scope: TenantScope,
-        claim: RenewalClaim,
+        claim: RenewalLease,
         groups: &[ActorRef],
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError>;
     /// Ends the claim of a renewal that failed.
-    async fn release_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<(), StoreError>;
+    async fn release_renewal(&self, scope: TenantScope, claim: RenewalLease) -> Result<(), StoreError>;
     /// Ends a session. Fails with [`CommitError::Stale`] if it has already ended.
-    async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError>;
+    async fn commit_end(&self, scope: TenantScope, session: ConversationSessionId, fact: Fact) -> Result<(), CommitError>;
     /// Lists the sessions of all tenants that a logout token ends.
-    async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<LiveSession>, StoreError>;
+    async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<SessionForLogout>, StoreError>;
     /// Deletes sessions that ended or expired more than a day ago, and returns their number.
     async fn delete_expired(&self) -> Result<u64, StoreError>;
 }

@@ -34,16 +34,16 @@ impl fmt::Debug for SignInAttempt {
 
 /// The tokens of the identity provider that a session stores encrypted. `Debug` output omits them.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct ProviderTokens {
+pub struct IdentityProviderTokens {
     /// The token that renews the identity, if the provider issued one.
     pub refresh_token: Option<String>,
     /// The ID token, by which the provider recognizes its own session at sign-out.
     pub id_token: String,
 }
 
-impl fmt::Debug for ProviderTokens {
+impl fmt::Debug for IdentityProviderTokens {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("ProviderTokens(…)")
+        out.write_str("IdentityProviderTokens(…)")
     }
 }
 
@@ -57,7 +57,7 @@ pub struct SignedInPerson {
     /// The identifier that the provider gave to its own session, if any.
     pub issuer_session: Option<String>,
     /// The tokens of the provider, for the session to store.
-    pub tokens: ProviderTokens,
+    pub tokens: IdentityProviderTokens,
     /// The time at which the provider issued the ID token, by the provider's clock.
     pub issued_at: Option<Timestamp>,
     /// All claims of the ID token and the userinfo response, for the test sign-in of an administrator.
@@ -75,7 +75,7 @@ impl fmt::Debug for SignedInPerson {
 #[derive(Clone)]
 pub struct RenewedTokens {
     /// The tokens to store: the new refresh token, and the earlier ID token, which is verified.
-    pub tokens: ProviderTokens,
+    pub tokens: IdentityProviderTokens,
     /// The new ID token, if the provider issued one. It is not verified yet.
     pub id_token: Option<String>,
     /// The access token for the userinfo endpoint of the provider, which returns the person's claims.
@@ -90,7 +90,7 @@ impl fmt::Debug for RenewedTokens {
 
 /// A logout that an identity provider demands by a verified logout token (OpenID Connect Back-Channel Logout 1.0).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ProviderLogout {
+pub struct BackchannelLogout {
     /// The issuer of the logout token.
     pub issuer: String,
     /// The sessions to end.
@@ -185,7 +185,7 @@ pub trait SignInProvider: Send + Sync {
 
     /// Exchanges a refresh token for new tokens. Fails with [`SignInError::Refused`] if the provider has ended the
     /// session.
-    async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<RenewedTokens, SignInError>;
+    async fn renew(&self, issuer: &str, tokens: &IdentityProviderTokens) -> Result<RenewedTokens, SignInError>;
 
     /// Reads the identity of the person again with renewed tokens.
     async fn reread_identity(&self, issuer: &str, renewed: &RenewedTokens) -> Result<SignedInPerson, SignInError>;
@@ -194,7 +194,7 @@ pub trait SignInProvider: Send + Sync {
     async fn end_session_url(&self, issuer: &str, id_token: &str, return_to: &str) -> Option<String>;
 
     /// Verifies a logout token, and returns the sessions that it ends.
-    async fn verify_logout(&self, token: &str) -> Result<ProviderLogout, SignInError>;
+    async fn verify_logout(&self, token: &str) -> Result<BackchannelLogout, SignInError>;
 
     /// Encrypts `plaintext` under `key`; `None` on failure. `purpose` is authenticated, so a ciphertext for one purpose
     /// is invalid for another.

@@ -3,7 +3,7 @@
 
 use super::{AssetVersion, NewVersion, canonical::Checksum};
 use crate::{
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{ArtifactId, AssetId, AssetVersionId, ReleaseId, WorkspaceId},
     notification_category::NotificationCategory,
     transparency_log::{FullTile, TileCoordinate, TreeHash},
@@ -149,12 +149,12 @@ impl IntegrityMismatch {
         let (kind, subject, detail) = match self.owner {
             ArtifactOwner::Version { asset_id, asset_version_id } => (
                 FactKind::IntegrityMismatch,
-                Subject { kind: "asset_version", id: asset_version_id.uuid() },
+                FactSubject { kind: "asset_version", id: asset_version_id.uuid() },
                 json!({ "asset_id": asset_id, "checksum": checksum, "defect": defect }),
             ),
             ArtifactOwner::Release { release_id, artifact_id } => (
                 FactKind::ReleaseIntegrityMismatch,
-                Subject { kind: "release", id: release_id.uuid() },
+                FactSubject { kind: "release", id: release_id.uuid() },
                 json!({ "artifact_id": artifact_id, "checksum": checksum, "defect": defect }),
             ),
         };

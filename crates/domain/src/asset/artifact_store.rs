@@ -26,7 +26,7 @@ impl ArtifactPath {
     /// A path that names an evidence artifact of a run. The database contains the artifact; the artifact store has no
     /// object at this path.
     #[must_use]
-    pub fn of_evidence(execution: ExecutionId, artifact: ArtifactId, name: &'static str) -> Self {
+    pub fn of_database_evidence(execution: ExecutionId, artifact: ArtifactId, name: &'static str) -> Self {
         Self(format!("{}/{execution}/{artifact}/{name}", Self::EVIDENCE_PREFIX))
     }
 

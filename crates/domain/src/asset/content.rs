@@ -41,7 +41,7 @@ pub(crate) use published_schema::PublishedSchema;
 pub use recorded_fields::{RecordedField, recorded_fields};
 
 pub use schema::{schema_text, schema_value};
-pub use sovereignty::{SovereigntyProfile, is_jurisdiction_code};
+pub use sovereignty::{SovereigntyProfile, has_jurisdiction_code_form};
 pub use tool::Tool;
 pub use warning::{ContentWarning, warnings};
 

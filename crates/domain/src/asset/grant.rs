@@ -3,7 +3,7 @@
 use super::{Asset, AssetRefusal};
 use crate::{
     access::{ActorKind, ActorRef, rights::VisibleScopes},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{AssetGrantId, AssetId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, CommitError, Page, PageRequest, StoreError, aggregate},
@@ -76,7 +76,7 @@ impl AssetGrant {
     /// Builds the fact that this grant was created or revoked. `kind` says which.
     #[must_use]
     pub fn fact(&self, kind: FactKind, asset: &Asset, stamp: &Stamp) -> Fact {
-        let subject = Subject { kind: "asset_grant", id: self.grant_id.uuid() };
+        let subject = FactSubject { kind: "asset_grant", id: self.grant_id.uuid() };
         let (principal, workspace) = match &self.grantee {
             Grantee::Principal(principal) => (json!(principal.to_string()), Value::Null),
             Grantee::Workspace(id) => (Value::Null, json!(id)),

@@ -40,7 +40,7 @@ impl AssetReference {
     /// Whether the referenced asset may have this kind. The check takes place when the reference is resolved, because
     /// the asset may be created after the reference.
     #[must_use]
-    pub fn permits(&self, kind: AssetKind) -> bool {
+    pub fn can_target_kind(&self, kind: AssetKind) -> bool {
         self.kinds.contains(&kind)
     }
 }
@@ -163,7 +163,7 @@ mod tests {
         // The schema describes `handler` by several branches.
         let hook = json!({"handler": {"type": "prompt", "ref": {"slug": "ask"}}});
         let [handler] = &*find_references(AssetKind::HookDefinition, &hook) else { panic!("one reference") };
-        assert!(handler.permits(AssetKind::PromptTemplate) && !handler.permits(AssetKind::Memory));
+        assert!(handler.can_target_kind(AssetKind::PromptTemplate) && !handler.can_target_kind(AssetKind::Memory));
     }
 
     /// A reference without kinds would permit no asset, and a misspelled kind would have no effect.

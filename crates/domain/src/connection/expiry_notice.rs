@@ -41,7 +41,7 @@ pub struct ExpiryNotice {
 impl Connection {
     /// Decides on a notice of the expiry; `None` for a connection without an expiry.
     #[must_use]
-    pub fn notify_expiry(&self, days: u16, stamp: &Stamp) -> Option<Change<ExpiryNotice>> {
+    pub fn record_expiry_notice(&self, days: u16, stamp: &Stamp) -> Option<Change<ExpiryNotice>> {
         let expires_at = self.expires_at?;
         let notice = ExpiryNotice { connection_id: self.connection_id, expires_at, days, noticed_at: stamp.at };
         let detail = json!({ "days": days, "expires_at": expires_at.to_string() });

@@ -5,7 +5,7 @@ use crate::{secret::SecretRef, slug::Slug};
 use async_trait::async_trait;
 
 /// The name of the secret binding that contains a bearer token. A check of a web service sends this token.
-pub const TOKEN_BINDING: &str = "token";
+pub const TOKEN_SECRET_BINDING_NAME: &str = "token";
 
 /// A protocol whose endpoints can be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ impl Probe {
             ConnectorKind::Other => return None,
         };
         let token = match protocol {
-            ProbeProtocol::Http => connection.secret_bindings.get(TOKEN_BINDING),
+            ProbeProtocol::Http => connection.secret_bindings.get(TOKEN_SECRET_BINDING_NAME),
             ProbeProtocol::S3 | ProbeProtocol::Postgres | ProbeProtocol::Smtp => None,
         };
         Some(Self { protocol, endpoint: connection.endpoint.clone()?, token })
@@ -102,7 +102,7 @@ pub const fn health_of(result: Option<Result<(), ProbeError>>) -> (HealthState, 
 
 /// Checks the endpoints of connections.
 #[async_trait]
-pub trait EndpointProbe: Send + Sync {
+pub trait EndpointProber: Send + Sync {
     /// Makes one check; references to secrets resolve in the namespace of the tenant. The check times out after
     /// [`MAX_DURATION`](crate::execution::http_call::MAX_DURATION).
     async fn probe(&self, tenant: &Slug, probe: &Probe) -> Result<(), ProbeError>;

@@ -25,7 +25,7 @@ pub const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 /// The type identifier that every in-toto statement has.
 pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
 /// The predicate type of statements about runs.
-pub const EXECUTION_PREDICATE: &str = "https://fairway.invalid/evidence/execution/v1";
+pub const EXECUTION_PREDICATE_TYPE: &str = "https://fairway.invalid/evidence/execution/v1";
 /// The maximum size of a bundle, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
 /// The maximum total size of the contents in a bundle, in bytes. A bundle includes only the checksums of versions and
@@ -75,7 +75,7 @@ pub struct ExecutionPredicate {
     /// the digests of these texts.
     pub records: Vec<String>,
     /// The evidence artifacts that the records list.
-    pub documents: Vec<BundledDocument>,
+    pub documents: Vec<BundledEvidenceArtifact>,
     /// The release that the run executed.
     pub release: BundledRelease,
     /// The facts about the run and its release, ordered by their index in the audit log.
@@ -114,7 +114,7 @@ pub struct BundledVersion {
 /// retrieved texts and the index revision.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct BundledDocument {
+pub struct BundledEvidenceArtifact {
     /// The identifier of the evidence artifact.
     pub artifact_id: ArtifactId,
     /// The stored body; null if the bundle would exceed [`MAX_CONTENT_BYTES`] with it.
@@ -142,7 +142,7 @@ impl Statement<ExecutionPredicate> {
         Self {
             statement_type: STATEMENT_TYPE.to_owned(),
             subject,
-            predicate_type: EXECUTION_PREDICATE.to_owned(),
+            predicate_type: EXECUTION_PREDICATE_TYPE.to_owned(),
             predicate,
         }
     }

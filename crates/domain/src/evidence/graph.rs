@@ -2,7 +2,7 @@
 //! specification, evidence graph.
 
 use super::{
-    ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, EvidenceRecord, GovernanceChain,
+    EvidenceArtifactRow, ChainApproval, ChainVersion, ChainRelease, ChainWorkload, RunEvidence, GovernanceChain,
     ImposedObligation, RecordedDecision, RetrievalRow,
 };
 use crate::id::AssetVersionId;
@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, PartialEq, Debug)]
 pub enum Node<'r> {
     /// The run itself, with its evidence.
-    Execution(&'r EvidenceRecord),
+    Execution(&'r RunEvidence),
     /// The release of the run.
     Release(&'r ChainRelease),
     /// The workload of the run.
     Workload(&'r ChainWorkload),
     /// A version that the release binds in a role.
-    Binding(&'r ChainBinding),
+    Binding(&'r ChainVersion),
     /// An asset that the release binds or that a bound content references.
     Asset(UsedAsset<'r>),
     /// A policy decision of the run.
@@ -28,7 +28,7 @@ pub enum Node<'r> {
     /// A knowledge base query of the run.
     RetrievalEvent(&'r RetrievalRow),
     /// An evidence artifact of the run.
-    EvidenceArtifact(&'r ArtifactRow),
+    EvidenceArtifact(&'r EvidenceArtifactRow),
     /// An approval of the release.
     Approval(&'r ChainApproval),
 }
@@ -142,7 +142,7 @@ pub struct Graph<'r> {
 impl<'r> Graph<'r> {
     /// Builds the graph of a run's evidence and obligations.
     #[must_use]
-    pub fn from_record(record: &'r EvidenceRecord, obligations: &'r [ImposedObligation]) -> Self {
+    pub fn from_record(record: &'r RunEvidence, obligations: &'r [ImposedObligation]) -> Self {
         let (run, release) = (Node::Execution(record), Node::Release(&record.chain.release));
         let workload = Node::Workload(&record.chain.workload);
         let mut graph = Self { nodes: vec![run.clone(), release.clone(), workload.clone()], edges: Vec::new() };

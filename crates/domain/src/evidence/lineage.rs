@@ -195,7 +195,7 @@ pub struct LineageRow {
     /// Whether the text of the item cannot be read, because it was erased or never stored.
     pub redacted: bool,
     /// The policy decisions of the run before the step read the item, newest first.
-    pub decisions: Vec<(DecisionId, policy::Outcome)>,
+    pub decisions: Vec<(DecisionId, policy::DecisionOutcome)>,
     /// When the step read the item.
     pub created_at: Timestamp,
 }
@@ -217,16 +217,16 @@ impl Origin {
 /// decision with a lower identifier precedes the item.
 #[must_use]
 pub fn decisions_before(
-    decisions: &[(DecisionId, policy::Outcome)],
+    decisions: &[(DecisionId, policy::DecisionOutcome)],
     item: LineageId,
-) -> Vec<(DecisionId, policy::Outcome)> {
+) -> Vec<(DecisionId, policy::DecisionOutcome)> {
     decisions.iter().filter(|(id, _)| id.uuid() < item.uuid()).copied().collect()
 }
 
 impl LineageRow {
     /// The strictest policy outcome of the run before the step read the item; `None` without a decision.
     #[must_use]
-    pub fn posture(&self) -> Option<policy::Outcome> {
+    pub fn strictest_prior_outcome(&self) -> Option<policy::DecisionOutcome> {
         self.decisions.iter().map(|(_, outcome)| *outcome).max()
     }
 }

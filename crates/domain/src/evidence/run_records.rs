@@ -8,7 +8,7 @@ use super::{
 use crate::{
     asset::canonical::Checksum,
     audit::Fact,
-    execution::digest_text,
+    execution::format_digest,
     id::{ArtifactId, DecisionId, LineageId},
 };
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use serde_json::json;
 const OWN_FACT_KINDS: [&str; 2] = ["review", "settlement"];
 
 /// The member of a fact's detail that contains the digest of the records.
-pub const EVIDENCE_DIGEST_MEMBER: &str = "evidence_digest";
+pub const RECORDS_DIGEST_MEMBER: &str = "evidence_digest";
 
 /// The member of the fact of a run's end that is true if a review was requested before the end.
 pub const REVIEW_REQUESTED_MEMBER: &str = "review_asked";
@@ -169,7 +169,7 @@ impl Fact {
     /// and those of earlier commits.
     #[must_use]
     pub fn with_records_digest(self, records: &RunRecords) -> Self {
-        if records.is_empty() { self } else { self.merge_detail(json!({ EVIDENCE_DIGEST_MEMBER: records.digest() })) }
+        if records.is_empty() { self } else { self.merge_detail(json!({ RECORDS_DIGEST_MEMBER: records.digest() })) }
     }
 }
 
@@ -207,7 +207,7 @@ impl LineageEntry {
     fn of_item(item: &LineageItem) -> Self {
         Self {
             action_class: item.action_class.as_str().to_owned(),
-            digest: digest_text(&item.digest),
+            digest: format_digest(&item.digest),
             influence_role: item.influence_role.as_str().to_owned(),
             lineage_id: item.lineage_id,
             origin: item.origin.as_str().to_owned(),

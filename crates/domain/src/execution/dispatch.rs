@@ -6,7 +6,7 @@ use crate::{
     evidence::{RecordedDecision, SnapshotDigest},
     execution::{ports::ExpectedRevisions, progress::ProgressRecord},
     id::{ExecutionId, RequestId, ShareLinkId, TenantId},
-    memory::SessionId,
+    memory::ConversationSessionId,
     release::lane::Lane,
     tenant::TenantScope,
 };
@@ -103,8 +103,8 @@ impl RequestContext {
 
     /// Parses the identifier of the run's conversation; `None` without a valid one.
     #[must_use]
-    pub fn session_id(&self) -> Option<SessionId> {
-        self.session.as_deref().and_then(|session| SessionId::parse(session).ok())
+    pub fn session_id(&self) -> Option<ConversationSessionId> {
+        self.session.as_deref().and_then(|session| ConversationSessionId::parse(session).ok())
     }
 
     /// Parses the submitter's groups as actor references, and omits malformed ones.

@@ -140,7 +140,7 @@ impl RunPlan {
     /// Whether the plan is executable: the release binds a flow, or the prompt and model policy of the implicit
     /// one-step flow.
     #[must_use]
-    pub fn is_runnable(&self) -> bool {
+    pub fn has_executable_content(&self) -> bool {
         self.bound_asset(AssetKind::OrchestrationFlow).is_some()
             || (self.prompt.is_some() && self.model_policy.is_some())
     }

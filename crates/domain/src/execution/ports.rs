@@ -4,12 +4,12 @@ use super::{
     Acceptance, Execution, FinishRecord, Payload, Status, StepRow,
     dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
     progress::ProgressRecord,
-    usage::{ListedExecution, RunSummary},
+    usage::{ListedExecution, WorkloadSlugAndUsage},
 };
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
     evidence::{
-        ArtifactWithContent, EvidenceRecord, EvidenceSnapshot, StoredEvidenceArtifact,
+        EvidenceArtifactWithContent, RunEvidence, EvidenceSnapshot, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
@@ -149,7 +149,7 @@ pub struct RunLocation {
 
 /// A stored run, without its answer if the answer is large.
 #[derive(Clone, PartialEq, Debug)]
-pub struct RunState {
+pub struct StoredRun {
     /// The stored run. It contains the answer if that is still stored and not large.
     pub execution: Execution,
     /// Whether a stored answer was left out because it is large.
@@ -167,11 +167,11 @@ pub struct EventPage {
 
 /// Reads stored runs and their evidence.
 #[async_trait]
-pub trait ExecutionStore: Send + Sync {
+pub trait ExecutionReadStore: Send + Sync {
     /// Finds a run, with its answer while that is stored.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
     /// Finds a run, without its answer if the answer is large.
-    async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError>;
+    async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<StoredRun>, StoreError>;
     /// Finds the workspace, the workload and the submitter of a run.
     async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError>;
     /// Lists one page of the lineage of a run, newest item first.
@@ -189,7 +189,7 @@ pub trait ExecutionStore: Send + Sync {
         scope: TenantScope,
         id: ExecutionId,
         artifact: ArtifactId,
-    ) -> Result<Option<(Execution, ArtifactWithContent)>, StoreError>;
+    ) -> Result<Option<(Execution, EvidenceArtifactWithContent)>, StoreError>;
     /// Lists the evidence documents of a run as stored texts, ordered by identifier. Payloads are left out.
     async fn evidence_documents(
         &self,
@@ -204,9 +204,9 @@ pub trait ExecutionStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<ListedExecution>, StoreError>;
     /// Loads the summary of a run; `None` if it does not exist.
-    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunSummary>, StoreError>;
+    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<WorkloadSlugAndUsage>, StoreError>;
     /// Loads the evidence of a run, without the notes of the approvals.
-    async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
+    async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunEvidence>, StoreError>;
     /// Loads the notes of these approvals in no particular order. The result omits erased notes.
     async fn approval_notes(
         &self,

@@ -267,7 +267,7 @@ impl StoredStepResponse {
         match self.response {
             StoredResponse::Tool { tool_result } => Some(Ok(tool_result)),
             StoredResponse::ToolFailure { tool_error, found } => {
-                let found = found.as_deref().map(ToolPin::parse);
+                let found = found.as_deref().map(ToolPin::from_text_unchecked);
                 Some(Err(ToolFailure::from_code(&tool_error, found)))
             }
             StoredResponse::Answer { .. } | StoredResponse::Failure { .. } => None,
@@ -351,7 +351,7 @@ mod tests {
     fn stored_tool_results_round_trip() {
         let failures = HttpCallError::ALL.map(ToolFailure::Call).into_iter().chain([
             ToolFailure::Drifted(None),
-            ToolFailure::Drifted(Some(ToolPin::parse(&"5".repeat(64)))),
+            ToolFailure::Drifted(Some(ToolPin::from_text_unchecked(&"5".repeat(64)))),
             ToolFailure::OutcomeUnknown,
         ]);
         let values = [json!(null), json!("text"), json!({"text": "a", "error": "b"})];

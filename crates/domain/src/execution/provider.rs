@@ -73,7 +73,7 @@ pub struct ToolCall {
 
 /// The content of a model request, which is the same for every route.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Conversation {
+pub struct CompletionInput {
     /// The instructions to the model.
     pub system_prompt: String,
     /// The messages so far, oldest first.
@@ -105,7 +105,7 @@ pub struct ProviderCall {
     /// The model, provider and account to call.
     pub route: RouteTarget,
     /// The model request to send.
-    pub conversation: Arc<Conversation>,
+    pub conversation: Arc<CompletionInput>,
 }
 
 /// The response of a provider to a completion request.

@@ -1,6 +1,6 @@
 //! The check of a provider account. It sends one short request and describes the result in one sentence.
 
-use super::provider::{Conversation, Message, MessageRole, ProviderCall, ProviderError, ProviderFailure, RouteTarget};
+use super::provider::{CompletionInput, Message, MessageRole, ProviderCall, ProviderError, ProviderFailure, RouteTarget};
 use crate::secret::ServerSecretRef;
 use std::{sync::Arc, time::Duration};
 
@@ -36,17 +36,17 @@ pub enum CheckResult {
 impl AccountToCheck {
     /// The provider call that sends the check's request to a model of this account.
     #[must_use]
-    pub fn call(&self, model: &str) -> ProviderCall {
+    pub fn provider_check_call(&self, model: &str) -> ProviderCall {
         let route = RouteTarget {
             route_id: "check".to_owned(),
             provider: self.account_slot.clone(),
             model: model.to_owned(),
             account_slot: self.account_slot.clone(),
         };
-        let conversation = Conversation {
+        let conversation = CompletionInput {
             messages: vec![Message::text(MessageRole::User, QUESTION.to_owned())],
             max_tokens: Some(MAX_TOKENS),
-            ..Conversation::default()
+            ..CompletionInput::default()
         };
         ProviderCall { route, conversation: Arc::new(conversation) }
     }

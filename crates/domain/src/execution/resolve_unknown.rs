@@ -1,10 +1,10 @@
 //! Resolution of a run with an unknown outcome: a person states whether the run succeeded.
 
-use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
+use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, format_digest};
 use crate::{
     asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
-    evidence::{EvidenceArtifact, EvidenceRecord, run_records::RunRecords},
+    evidence::{EvidenceArtifact, RunEvidence, run_records::RunRecords},
     id::ExecutionId,
     idempotency::KeyedOutcome,
     moment::Moment,
@@ -88,7 +88,7 @@ pub struct ResolvedRun {
 /// # Errors
 /// If the outcome of the run is known or still pending.
 pub fn resolve(
-    record: &EvidenceRecord,
+    record: &RunEvidence,
     resolution: Resolution,
     note: Option<&Note>,
     stamp: &Stamp,
@@ -121,8 +121,8 @@ pub fn resolve(
         input_digest: record.input_digest,
     };
     let note =
-        note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.salt() });
-    let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
+        note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.new_salt() });
+    let note_digest = note.as_ref().map(|note| format_digest(&note.digest()));
     let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
     let fact = run_ref
         .fact(FactKind::ExecutionResolved, detail, stamp)
@@ -131,7 +131,7 @@ pub fn resolve(
     let artifact = EvidenceArtifact {
         artifact_id,
         kind: "settlement",
-        storage_ref: ArtifactPath::of_evidence(run.execution_id, artifact_id, "settlement.json"),
+        storage_ref: ArtifactPath::of_database_evidence(run.execution_id, artifact_id, "settlement.json"),
         body: Map::from_iter([
             ("outcome".to_owned(), json!(outcome.as_str())),
             ("settled_by".to_owned(), json!(stamp.actor.to_string())),

@@ -6,7 +6,7 @@ use crate::{
     knowledge::{
         IndexRevision, KnowledgeBase, RetrievalStrategy,
         contract::{ContractDecision, ContractReason},
-        retrieval::{QueryEmbedding, RetrievedChunk},
+        retrieval::{QueryEmbeddingCall, RetrievedChunk},
     },
     time::Timestamp,
 };
@@ -48,7 +48,7 @@ pub struct RetrievalResult {
     /// Whether the search ranked only a part of the matching chunks because of a limit.
     pub is_capped: bool,
     /// The embedding of the query text, if the search needed one.
-    pub query_embedding: Option<QueryEmbedding>,
+    pub query_embedding: Option<QueryEmbeddingCall>,
     /// The time at which the query was executed.
     pub retrieved_at: Timestamp,
 }

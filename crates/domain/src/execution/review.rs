@@ -4,13 +4,13 @@
 //! review period ends the run. One process deletes the row of the pending review, and only that process stores the end
 //! of the run.
 
-use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
+use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, format_digest};
 use crate::{
     access::ActorRef,
     asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{
-        EvidenceArtifact, EvidenceRecord,
+        EvidenceArtifact, RunEvidence,
         run_records::{REVIEW_REQUESTED_MEMBER, RunRecords},
     },
     id::ExecutionId,
@@ -126,14 +126,14 @@ pub struct ReviewEnd {
 
 /// The evidence of a run that awaits review. The type proves that the status was checked.
 #[derive(Clone, Copy, Debug)]
-pub struct PendingReview<'r>(&'r EvidenceRecord);
+pub struct PendingReview<'r>(&'r RunEvidence);
 
 impl<'r> PendingReview<'r> {
     /// Checks that the run awaits review.
     ///
     /// # Errors
     /// If the run does not await a review.
-    pub fn from_record(record: &'r EvidenceRecord) -> Result<Self, ReviewRefusal> {
+    pub fn from_record(record: &'r RunEvidence) -> Result<Self, ReviewRefusal> {
         match record.execution.status {
             Status::AwaitingReview => Ok(Self(record)),
             Status::Queued
@@ -184,7 +184,7 @@ impl<'r> PendingReview<'r> {
             "verdict": verdict.as_str(),
             "outcome": outcome.as_str(),
             "error_code": error.as_ref().map(|error| &error.code),
-            "output_digest": self.0.output_digest.as_ref().map(digest_text),
+            "output_digest": self.0.output_digest.as_ref().map(format_digest),
         });
         let fact = self
             .run_ref()
@@ -205,11 +205,11 @@ impl<'r> PendingReview<'r> {
 
     /// Ends the run without its answer, because its workload no longer accepts runs or the review period is over.
     #[must_use]
-    pub fn end_without_verdict(self, workload: workload::Status, stamp: &Stamp) -> ReviewEnd {
+    pub fn end_without_verdict(self, workload: workload::WorkloadStatus, stamp: &Stamp) -> ReviewEnd {
         let (code, message) = match workload {
-            workload::Status::Registered => ("review_lapsed", "the answer was not reviewed in time"),
-            workload::Status::Suspended => ("workload_suspended", "the workload was suspended"),
-            workload::Status::Retired => ("workload_retired", "the workload was retired"),
+            workload::WorkloadStatus::Registered => ("review_lapsed", "the answer was not reviewed in time"),
+            workload::WorkloadStatus::Suspended => ("workload_suspended", "the workload was suspended"),
+            workload::WorkloadStatus::Retired => ("workload_retired", "the workload was retired"),
         };
         self.end_without_answer(code, message, stamp)
     }
@@ -284,19 +284,19 @@ impl<'r> PendingReview<'r> {
         mut moment: Moment,
     ) -> EvidenceArtifact {
         let note =
-            note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.salt() });
+            note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.new_salt() });
         let body = Map::from_iter([
             ("outcome".to_owned(), json!(verdict.as_str())),
             ("reviewed_by".to_owned(), json!(stamp.actor.to_string())),
             ("reviewed_at".to_owned(), json!(stamp.at)),
-            ("output_digest".to_owned(), json!(self.0.output_digest.as_ref().map(digest_text))),
-            ("note_digest".to_owned(), note.as_ref().map_or(Value::Null, |note| json!(digest_text(&note.digest())))),
+            ("output_digest".to_owned(), json!(self.0.output_digest.as_ref().map(format_digest))),
+            ("note_digest".to_owned(), note.as_ref().map_or(Value::Null, |note| json!(format_digest(&note.digest())))),
         ]);
         let artifact_id = moment.new_id().into();
         EvidenceArtifact {
             artifact_id,
             kind: "review",
-            storage_ref: ArtifactPath::of_evidence(self.0.execution.execution_id, artifact_id, "review.json"),
+            storage_ref: ArtifactPath::of_database_evidence(self.0.execution.execution_id, artifact_id, "review.json"),
             body,
             payload: note,
             created_at: stamp.at,
@@ -308,7 +308,7 @@ impl RunRef<'_> {
     /// Builds the fact that the answer of the run awaits review.
     #[must_use]
     pub fn review_requested_fact(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
-        let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
+        let detail = json!({ "output_digest": output.map(|output| format_digest(&output.digest())) });
         self.fact(FactKind::ExecutionReviewRequested, detail, stamp)
             .with_notification_categories([NotificationCategory::Approvals])
     }
@@ -316,13 +316,13 @@ impl RunRef<'_> {
 
 /// A run whose review period is over, or whose workload no longer accepts runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ExpiredReview {
+pub struct ReviewDueToEnd {
     /// The tenant to which the run belongs.
     pub scope: TenantScope,
     /// The run that awaited the review.
     pub execution_id: ExecutionId,
     /// The status of the workload, which determines the error of the run.
-    pub workload_status: workload::Status,
+    pub workload_status: workload::WorkloadStatus,
 }
 
 /// Stores pending reviews and their ends.
@@ -339,5 +339,5 @@ pub trait ReviewStore: Send + Sync {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Lists a batch of expired reviews. The clock of the store decides which are expired.
-    async fn list_expired(&self) -> Result<Vec<ExpiredReview>, StoreError>;
+    async fn list_expired(&self) -> Result<Vec<ReviewDueToEnd>, StoreError>;
 }

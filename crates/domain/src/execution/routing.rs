@@ -1,6 +1,6 @@
 //! Routing: the routes that a model request may use, and the order in which they are attempted.
 
-use super::provider::{Completion, Conversation, ProviderCall, ProviderError, RouteTarget};
+use super::provider::{Completion, CompletionInput, ProviderCall, ProviderError, RouteTarget};
 use crate::asset::content::{ModelPolicy, Route, SovereigntyProfile};
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -192,7 +192,7 @@ pub struct ModelRequest {
     /// The kind of response that the request asks for.
     pub kind: RequestKind,
     /// The conversation to complete; unused for an embedding.
-    pub conversation: Arc<Conversation>,
+    pub conversation: Arc<CompletionInput>,
     /// The routes in order of preference; at least one.
     pub routes: Vec<RouteTarget>,
     /// Whether followers may receive the output as it arrives, because nothing in the release can withhold it.
@@ -240,7 +240,7 @@ pub struct NextAttempt {
 impl ModelRequest {
     /// The call that sends this request on one of its routes; `None` if no route has this index.
     #[must_use]
-    pub fn call(&self, route: usize) -> Option<ProviderCall> {
+    pub fn provider_call_on_route(&self, route: usize) -> Option<ProviderCall> {
         let route = self.routes.get(route)?.clone();
         Some(ProviderCall { route, conversation: Arc::clone(&self.conversation) })
     }

@@ -32,8 +32,8 @@ use super::{
 };
 use crate::{
     evidence::{RecordedDecision, lineage::UntrustedReason},
-    flow::{Action, NextStep, Step, StepKind, StepOutput, reference::Template, value_budget::ValueBudget},
-    guardrail::MAX_INSPECTED_BYTES,
+    flow::{Action, NextStep, Step, StepKind, StepOutputMapping, reference::Template, value_budget::ValueBudget},
+    guardrail::MAX_BYTES_INSPECTED_PER_RUN,
     id::{AssetId, DecisionId},
     moment::Moment,
     policy::{self, Obligation, PolicyDecision},
@@ -41,7 +41,7 @@ use crate::{
 };
 use agent::Agent;
 use effects::{AwaitedResponse, PendingStep, StepProgress};
-pub use effects::{FinishedRun, RunEffect, RunInput, RunOutcome};
+pub use effects::{FinishedRun, RunEffect, RunInput, RunEnd};
 use interceptors::{ActiveStep, Continuation, Interception};
 pub use interruption::Interruption;
 use memory::ConversationState;
@@ -60,7 +60,7 @@ use step_failure::StepFailure;
 
 /// The maximum number of steps that a run executes. A valid flow is acyclic and has at most 200 steps. This limit
 /// also stops a cycle that validation failed to detect.
-pub const MAX_STEPS: usize = 1_000;
+pub const MAX_EXECUTED_STEPS: usize = 1_000;
 /// The maximum size of all values of a run, in bytes. It equals the size limit of asset content, and is four times the
 /// size limit of a request.
 pub const MAX_RUN_VALUES_BYTES: usize = 4 << 20;
@@ -116,7 +116,7 @@ pub struct Run<'a> {
     is_reserved: bool,
     /// The point at which the run waits for a memory reservation, if it waits for one.
     pause_point: Option<PausePoint<'a>>,
-    run_outcome: RunOutcome,
+    run_outcome: RunEnd,
 }
 
 impl<'a> Run<'a> {
@@ -124,7 +124,7 @@ impl<'a> Run<'a> {
     #[must_use]
     pub fn new(run_input: RunInput<'a>, decision: PolicyDecision, moment: Moment) -> Self {
         let obligations = decision.obligations.clone();
-        let run_outcome = RunOutcome {
+        let run_outcome = RunEnd {
             status: Status::Failed,
             outcome: ExecutionOutcome::Failure,
             error: None,
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
             schema_result: None,
             agent: None,
             interception: None,
-            guardrail_bytes_left: MAX_INSPECTED_BYTES,
+            guardrail_bytes_left: MAX_BYTES_INSPECTED_PER_RUN,
             hook_calls: 0,
             tool_calls: 0,
             quarantined_servers: BTreeSet::new(),
@@ -287,7 +287,7 @@ impl<'a> Run<'a> {
     /// Executes steps until a step needs an effect, or the run ends.
     fn run_steps(&mut self, mut step: &'a Step) -> RunEffect {
         loop {
-            if self.run_outcome.steps.len() >= MAX_STEPS {
+            if self.run_outcome.steps.len() >= MAX_EXECUTED_STEPS {
                 return self
                     .fail(RunError::new("step_budget_exceeded", "the run exceeded its maximum number of steps"));
             }
@@ -414,8 +414,8 @@ impl<'a> Run<'a> {
         match &step.output {
             // A name in `output` only adds an alias for the whole value (see `reference_values`), so the value stays
             // unchanged.
-            None | Some(StepOutput::Named(_)) => Ok(value),
-            Some(StepOutput::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
+            None | Some(StepOutputMapping::Named(_)) => Ok(value),
+            Some(StepOutputMapping::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
         }
     }
 
@@ -435,7 +435,7 @@ impl<'a> Run<'a> {
         let id = DecisionId::from(self.moment.new_id());
         self.run_outcome.decisions.push(RecordedDecision::from_decision(id, &decision, now));
         let summary = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
-        let is_denied = decision.outcome == policy::Outcome::Deny;
+        let is_denied = decision.outcome == policy::DecisionOutcome::Deny;
         decision.obligations.iter().for_each(|obligation| self.add_obligation(*obligation));
         self.run_outcome.decision = policy::stricter_decision(self.run_outcome.decision.clone(), decision);
         if is_denied { Err(StepFailure::Denied) } else { Ok(summary) }

@@ -11,7 +11,7 @@ pub use sandbox_profile::{MalformedProfile, SandboxProfile, SandboxRefusal, Scri
 
 use super::{
     ExecutionOutcome, RunError, RunRef, Status, StepRecord,
-    run::{FinishedRun, Interruption, RunOutcome},
+    run::{FinishedRun, Interruption, RunEnd},
 };
 use crate::{
     asset::artifact_store::ArtifactPath,
@@ -257,7 +257,7 @@ pub struct ScriptRun<'s> {
 impl ScriptRun<'_> {
     /// Ends the run with the obligations of the policy decision that admitted it.
     #[must_use]
-    pub fn finish(self, decision: PolicyDecision, artifact_id: ArtifactId) -> FinishedRun {
+    pub fn into_finished_run(self, decision: PolicyDecision, artifact_id: ArtifactId) -> FinishedRun {
         let Self {
             request: ScriptRequest { execution_id, script, limits },
             gateway,
@@ -272,7 +272,7 @@ impl ScriptRun<'_> {
         let artifact = EvidenceArtifact {
             artifact_id,
             kind: "code_run",
-            storage_ref: ArtifactPath::of_evidence(execution_id, artifact_id, "code-run.json"),
+            storage_ref: ArtifactPath::of_database_evidence(execution_id, artifact_id, "code-run.json"),
             body: artifact_body(script, limits, gateway, outcome, error_code.as_deref()),
             payload: None,
             created_at: finished_at,
@@ -291,7 +291,7 @@ impl ScriptRun<'_> {
             obligations: decision.obligations.clone(),
             transcript,
             citable_documents: BTreeSet::new(),
-            run_outcome: RunOutcome {
+            run_outcome: RunEnd {
                 status,
                 outcome,
                 error,

@@ -3,10 +3,10 @@
 use super::http_call::{HttpCall, HttpCallError};
 use crate::{
     asset::content::{
-        mcp_server::{McpConnection, ToolPin},
+        mcp_server::{McpConnectionSettings, ToolPin},
         tool::RepeatSafety,
     },
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{AssetId, ExecutionId, WorkspaceId},
     notification_category::NotificationCategory,
 };
@@ -36,7 +36,7 @@ pub struct McpCall {
     /// The asset of the MCP server, and the label of its frozen version.
     pub server: (AssetId, String),
     /// The connection to the server. A bearer token of the tool overrides the bearer token of the server.
-    pub connection: McpConnection,
+    pub connection: McpConnectionSettings,
     /// The hosts that the definition of the tool allows; `None` adds no restriction.
     pub allowed_hosts: Option<Vec<String>>,
     /// The name of the tool on the server.
@@ -116,7 +116,7 @@ impl McpCall {
         stamp: &Stamp,
     ) -> Fact {
         let (asset, version) = &self.server;
-        let subject = Subject { kind: "asset", id: asset.uuid() };
+        let subject = FactSubject { kind: "asset", id: asset.uuid() };
         let detail = json!({
             "execution_id": execution,
             "server": version,

@@ -70,7 +70,7 @@ impl ModelUsage {
 
 /// Data that a list of runs shows for each run in addition to the stored execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RunSummary {
+pub struct WorkloadSlugAndUsage {
     /// The slug of the run's workload.
     pub workload_slug: String,
     /// The tokens and the cost of all model calls of the run.
@@ -83,7 +83,7 @@ pub struct ListedExecution {
     /// The execution.
     pub execution: Execution,
     /// The execution's workload, tokens and cost.
-    pub summary: RunSummary,
+    pub summary: WorkloadSlugAndUsage,
 }
 
 /// The properties by which a usage report groups runs into rows.
@@ -170,7 +170,7 @@ pub struct UsageKey {
 
 /// Totals of ended runs that belong to one row and whose durations fall into the same bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UsageCount {
+pub struct UsageBucketTotals {
     /// The row of the report to which the runs belong.
     pub key: UsageKey,
     /// The bucket of the runs' durations, see [`DurationBuckets`].
@@ -246,7 +246,7 @@ impl UsageReport {
     ///
     /// # Errors
     /// If the report would have more than [`MAX_ROWS`] rows.
-    pub fn add(&mut self, count: UsageCount) -> Result<(), TooManyReportRows> {
+    pub fn add(&mut self, count: UsageBucketTotals) -> Result<(), TooManyReportRows> {
         let rows = self.0.len();
         let total = match self.0.entry(count.key) {
             Entry::Vacant(_) if rows >= MAX_ROWS => return Err(TooManyReportRows),
@@ -282,17 +282,17 @@ pub trait UsageStore: Send + Sync {
         day: TimeRange,
         grouping: UsageGrouping,
         limit: u32,
-    ) -> Result<Vec<UsageCount>, StoreError>;
+    ) -> Result<Vec<UsageBucketTotals>, StoreError>;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn count(model: &str, bucket: i32, runs: u64) -> UsageCount {
+    fn count(model: &str, bucket: i32, runs: u64) -> UsageBucketTotals {
         let key = UsageKey { model: Some(model.to_owned()), ..UsageKey::default() };
         let usage = ModelUsage { tokens_in: Some(runs), ..ModelUsage::default() };
-        UsageCount { key, bucket, runs, failures: 1, usage }
+        UsageBucketTotals { key, bucket, runs, failures: 1, usage }
     }
 
     fn at(text: &str) -> Timestamp {

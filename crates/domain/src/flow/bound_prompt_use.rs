@@ -2,7 +2,7 @@
 
 use super::{
     Step, StepKind,
-    reference::{Reference, Template},
+    reference::{ValueReference, Template},
 };
 use crate::asset::kind::AssetKind;
 
@@ -12,8 +12,8 @@ pub const CONVERSATION_INPUTS: [&str; 3] = ["prompt", "message", "messages"];
 /// Whether a step with this `prompt` template uses the bound prompt: it has no template, or one that refers to the
 /// bound prompt.
 #[must_use]
-pub fn uses_bound_prompt(template: Option<&Template>) -> bool {
-    let is_bound = |reference: &Reference| matches!(reference, Reference::Release { role: AssetKind::PromptTemplate });
+pub fn is_bound_prompt_template(template: Option<&Template>) -> bool {
+    let is_bound = |reference: &ValueReference| matches!(reference, ValueReference::Release { role: AssetKind::PromptTemplate });
     template.is_none_or(|template| template.references().into_iter().any(is_bound))
 }
 
@@ -25,7 +25,7 @@ impl Step {
             StepKind::LlmCall { .. } | StepKind::Agent { .. } => true,
             StepKind::Task { .. } | StepKind::Embedding { .. } | StepKind::Return { .. } => false,
         };
-        calls_model && uses_bound_prompt(self.inputs.get("prompt"))
+        calls_model && is_bound_prompt_template(self.inputs.get("prompt"))
     }
 
     /// The names of the inputs that the step passes to its prompt as arguments.

@@ -1,9 +1,9 @@
 //! Parses content into a flow, and reports all problems of all steps at once.
 
 use super::{
-    Action, Flow, MAX_AGENT_TURNS, MAX_STEPS, Step, StepKind, StepOutput, SuccessTarget, ToolChoice, Trigger,
+    Action, Flow, MAX_AGENT_TURNS, MAX_STEPS, Step, StepKind, StepOutputMapping, SuccessTarget, ToolChoice, Trigger,
     problems::{LocatedProblem, Path, ProblemList},
-    reference::{Reference, ReferenceRefusal, Template, TextTemplate, is_name, is_step_id},
+    reference::{ValueReference, ReferenceRefusal, Template, TextTemplate, is_name, is_step_id},
     step_rules,
 };
 use crate::number;
@@ -299,9 +299,9 @@ fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut ProblemLis
     let source = findings.read_text(map, "model_policy", path)?;
     let path = path.key("model_policy");
     let text = parse_text(source, &path, findings)?;
-    let role = |reference: &Reference| match reference {
-        Reference::Release { role } => matches!(role.as_str(), "model_policy" | "model_config"),
-        Reference::Trigger { .. } | Reference::Step { .. } => false,
+    let role = |reference: &ValueReference| match reference {
+        ValueReference::Release { role } => matches!(role.as_str(), "model_policy" | "model_config"),
+        ValueReference::Trigger { .. } | ValueReference::Step { .. } => false,
     };
     // Only a reference to the bound model policy is allowed, because the caller of a run must not choose the route.
     if text.references().count() != 1 || !text.references().all(role) || !is_single_reference(source) {
@@ -355,13 +355,13 @@ fn inputs(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> 
     read
 }
 
-fn output(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<StepOutput> {
+fn output(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<StepOutputMapping> {
     let value = map.get("output")?;
     let path = path.key("output");
     match value {
-        Value::String(text) if is_name(text) => Some(StepOutput::Named(text.clone())),
-        Value::String(text) if text.contains("{{") => template(value, &path, findings).map(StepOutput::Mapped),
-        Value::Object(_) => template(value, &path, findings).map(StepOutput::Mapped),
+        Value::String(text) if is_name(text) => Some(StepOutputMapping::Named(text.clone())),
+        Value::String(text) if text.contains("{{") => template(value, &path, findings).map(StepOutputMapping::Mapped),
+        Value::Object(_) => template(value, &path, findings).map(StepOutputMapping::Mapped),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             findings.invalid(&path, "expected a name, a reference or a mapping");
             None

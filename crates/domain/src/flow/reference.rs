@@ -18,7 +18,7 @@ pub const MAX_NAME: usize = 63;
 
 /// A reference in a flow, which a run resolves to a value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Reference {
+pub enum ValueReference {
     /// An input of the run.
     Trigger {
         /// The name of the input.
@@ -38,7 +38,7 @@ pub enum Reference {
     },
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for ValueReference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Trigger { input } => write!(formatter, "trigger.{input}"),
@@ -78,20 +78,20 @@ impl ReferenceRefusal {
 pub enum ResolveError {
     /// No value exists for this reference.
     #[error("a referenced value is missing")]
-    Missing(Reference),
+    Missing(ValueReference),
     /// The resolved value exceeds the value budget of the run.
     #[error(transparent)]
     TooLarge(#[from] ValueLimitExceeded),
 }
 
 /// Provides the values of references in a run.
-pub trait ReferenceScope {
+pub trait ReferenceResolver {
     /// The value of a reference, if it exists. The value is borrowed, so that a copy can be charged to the budget
     /// before it is made.
-    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>>;
+    fn value(&self, reference: &ValueReference) -> Option<Cow<'_, Value>>;
 }
 
-fn lookup<'s>(scope: &'s dyn ReferenceScope, reference: &Reference) -> Result<Cow<'s, Value>, ResolveError> {
+fn lookup<'s>(scope: &'s dyn ReferenceResolver, reference: &ValueReference) -> Result<Cow<'s, Value>, ResolveError> {
     scope.value(reference).ok_or_else(|| ResolveError::Missing(reference.clone()))
 }
 
@@ -105,7 +105,7 @@ pub struct TextTemplate {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum TextPart {
     Literal(String),
-    Reference(Reference),
+    ValueReference(ValueReference),
 }
 
 impl TextTemplate {
@@ -121,7 +121,7 @@ impl TextTemplate {
             if !before.is_empty() {
                 parts.push(TextPart::Literal(before.to_owned()));
             }
-            parts.push(TextPart::Reference(parse_reference(inner.trim_matches(' '))?));
+            parts.push(TextPart::ValueReference(parse_reference(inner.trim_matches(' '))?));
             rest = tail;
         }
         if !rest.is_empty() {
@@ -131,7 +131,7 @@ impl TextTemplate {
     }
 
     /// Parses each pair of double braces from left to right. A malformed reference does not end the scan.
-    pub(super) fn scan(source: &str) -> impl Iterator<Item = Result<Reference, ReferenceRefusal>> {
+    pub(super) fn scan(source: &str) -> impl Iterator<Item = Result<ValueReference, ReferenceRefusal>> {
         let mut rest = source;
         std::iter::from_fn(move || {
             let (_, after) = rest.split_once("{{")?;
@@ -146,8 +146,8 @@ impl TextTemplate {
 
     /// A text that consists only of one reference.
     #[must_use]
-    pub fn from_reference(reference: Reference) -> Self {
-        Self { source: format!("{{{{{reference}}}}}"), parts: vec![TextPart::Reference(reference)] }
+    pub fn from_reference(reference: ValueReference) -> Self {
+        Self { source: format!("{{{{{reference}}}}}"), parts: vec![TextPart::ValueReference(reference)] }
     }
 
     /// The text as written in the content.
@@ -157,10 +157,10 @@ impl TextTemplate {
     }
 
     /// The references, from left to right.
-    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+    pub fn references(&self) -> impl Iterator<Item = &ValueReference> {
         self.parts.iter().filter_map(|part| match part {
             TextPart::Literal(_) => None,
-            TextPart::Reference(reference) => Some(reference),
+            TextPart::ValueReference(reference) => Some(reference),
         })
     }
 
@@ -169,11 +169,11 @@ impl TextTemplate {
     /// other values as JSON.
     fn resolve(
         &self,
-        scope: &dyn ReferenceScope,
+        scope: &dyn ReferenceResolver,
         budget: &mut ValueBudget,
         depth: usize,
     ) -> Result<Value, ResolveError> {
-        if let [TextPart::Reference(only)] = self.parts.as_slice() {
+        if let [TextPart::ValueReference(only)] = self.parts.as_slice() {
             let value = lookup(scope, only)?;
             budget.charge_at(&value, depth)?;
             return Ok(value.into_owned());
@@ -183,7 +183,7 @@ impl TextTemplate {
         for part in &self.parts {
             match part {
                 TextPart::Literal(text) => writer.push(text)?,
-                TextPart::Reference(reference) => match lookup(scope, reference)?.as_ref() {
+                TextPart::ValueReference(reference) => match lookup(scope, reference)?.as_ref() {
                     Value::Null => {}
                     Value::String(text) => writer.push(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
@@ -217,18 +217,18 @@ impl fmt::Write for BudgetedWriter<'_> {
     }
 }
 
-fn parse_reference(inner: &str) -> Result<Reference, ReferenceRefusal> {
+fn parse_reference(inner: &str) -> Result<ValueReference, ReferenceRefusal> {
     let mut segments = inner.split('.');
     let (Some(root), Some(name)) = (segments.next(), segments.next()) else { return Err(ReferenceRefusal::Malformed) };
     let path: Vec<&str> = segments.collect();
     match (root, path.as_slice()) {
-        ("trigger", []) if is_name(name) => Ok(Reference::Trigger { input: name.to_owned() }),
+        ("trigger", []) if is_name(name) => Ok(ValueReference::Trigger { input: name.to_owned() }),
         ("release", []) if is_name(name) => {
-            AssetKind::parse(name).map(|role| Reference::Release { role }).ok_or(ReferenceRefusal::UnknownRole)
+            AssetKind::parse(name).map(|role| ValueReference::Release { role }).ok_or(ReferenceRefusal::UnknownRole)
         }
         ("steps", ["output", fields @ ..]) if is_step_id(name) && fields.iter().all(|field| is_name(field)) => {
             let fields = fields.iter().map(|field| (*field).to_owned()).collect();
-            Ok(Reference::Step { step: name.to_owned(), fields })
+            Ok(ValueReference::Step { step: name.to_owned(), fields })
         }
         _ => Err(ReferenceRefusal::Malformed),
     }
@@ -265,13 +265,13 @@ impl Template {
     ///
     /// # Errors
     /// When a referenced value is missing, or the result exceeds the budget.
-    pub fn resolve(&self, scope: &dyn ReferenceScope, budget: &mut ValueBudget) -> Result<Value, ResolveError> {
+    pub fn resolve(&self, scope: &dyn ReferenceResolver, budget: &mut ValueBudget) -> Result<Value, ResolveError> {
         self.resolve_at(scope, budget, 0)
     }
 
     fn resolve_at(
         &self,
-        scope: &dyn ReferenceScope,
+        scope: &dyn ReferenceResolver,
         budget: &mut ValueBudget,
         depth: usize,
     ) -> Result<Value, ResolveError> {
@@ -319,7 +319,7 @@ impl Template {
 
     /// Every reference in the template.
     #[must_use]
-    pub fn references(&self) -> Vec<&Reference> {
+    pub fn references(&self) -> Vec<&ValueReference> {
         match self {
             Self::Scalar(_) => Vec::new(),
             Self::Text(text) => text.references().collect(),
@@ -338,8 +338,8 @@ mod tests {
 
     struct Scope;
 
-    impl ReferenceScope for Scope {
-        fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
+    impl ReferenceResolver for Scope {
+        fn value(&self, reference: &ValueReference) -> Option<Cow<'_, Value>> {
             let value = match reference.to_string().as_str() {
                 "trigger.question" => json!("why {{trigger.secret}}?"),
                 "release.model_policy" => json!({"slug": "mp"}),
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn reports_missing_reference() {
         let missing = resolve("x {{trigger.gone}}").unwrap_err();
-        assert_eq!(missing, ResolveError::Missing(Reference::Trigger { input: "gone".to_owned() }));
+        assert_eq!(missing, ResolveError::Missing(ValueReference::Trigger { input: "gone".to_owned() }));
     }
 
     #[test]

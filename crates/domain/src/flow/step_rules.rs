@@ -8,7 +8,7 @@ use super::{
     MAX_STEPS,
     parser::StepType,
     problems::{Path, ProblemList},
-    reference::{Reference, TextTemplate},
+    reference::{ValueReference, TextTemplate},
 };
 use serde_json::{Map, Value};
 use std::{
@@ -284,19 +284,19 @@ impl ReferenceCheck<'_> {
 
     fn check_reference(
         &self,
-        reference: &Reference,
+        reference: &ValueReference,
         path: &Path,
         may_read_own_output: bool,
         findings: &mut ProblemList,
     ) {
         match reference {
-            Reference::Trigger { input } => {
+            ValueReference::Trigger { input } => {
                 if self.inputs.is_some_and(|inputs| !inputs.contains(input.as_str())) {
                     let message = "a reference names an input that the trigger does not declare";
                     findings.report(path, "unknown_input", message);
                 }
             }
-            Reference::Step { step, .. } => match self.steps.find(step) {
+            ValueReference::Step { step, .. } => match self.steps.find(step) {
                 StepLookup::Missing => {
                     findings.report(path, "unknown_step", "a reference names a step that does not exist")
                 }
@@ -310,7 +310,7 @@ impl ReferenceCheck<'_> {
                 }
                 StepLookup::Ambiguous => {}
             },
-            Reference::Release { .. } => {}
+            ValueReference::Release { .. } => {}
         }
     }
 }

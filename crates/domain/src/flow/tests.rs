@@ -1,5 +1,5 @@
 use super::{
-    reference::{ReferenceScope, ResolveError},
+    reference::{ReferenceResolver, ResolveError},
     value_budget::ValueBudget,
     *,
 };
@@ -68,7 +68,7 @@ fn valid_flow_round_trips_through_content() {
     assert_eq!(flow.entry().unwrap().id, "check");
     assert!(flow.uses_provider_routes());
     assert_eq!(
-        flow.release_roles().into_iter().collect::<Vec<_>>(),
+        flow.referenced_release_roles().into_iter().collect::<Vec<_>>(),
         [AssetKind::PromptTemplate, AssetKind::KnowledgeBase, AssetKind::ModelPolicy]
     );
     assert_eq!(Flow::from_content(&flow.to_content()).unwrap(), flow);
@@ -90,7 +90,7 @@ fn implicit_flow_is_valid() {
     let flow = Flow::implicit();
     assert_eq!(Flow::from_content(&flow.to_content()).unwrap(), flow);
     assert_eq!(next_id(&flow, "answer", true), "done");
-    assert_eq!(flow.release_roles().len(), 2);
+    assert_eq!(flow.referenced_release_roles().len(), 2);
 }
 
 #[test]
@@ -388,11 +388,11 @@ fn generated_flows_are_often_valid() {
 /// The outputs of the completed steps, by step identifier.
 struct Outputs(BTreeMap<String, Value>);
 
-impl ReferenceScope for Outputs {
-    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
+impl ReferenceResolver for Outputs {
+    fn value(&self, reference: &ValueReference) -> Option<Cow<'_, Value>> {
         match reference {
-            Reference::Step { step, .. } => self.0.get(step).map(Cow::Borrowed),
-            Reference::Trigger { .. } | Reference::Release { .. } => None,
+            ValueReference::Step { step, .. } => self.0.get(step).map(Cow::Borrowed),
+            ValueReference::Trigger { .. } | ValueReference::Release { .. } => None,
         }
     }
 }
@@ -433,7 +433,7 @@ fn resolve_outputs(flow: &Flow, bytes: usize) -> (Outputs, bool) {
     let (mut outputs, mut budget) = (Outputs(BTreeMap::new()), ValueBudget::new(bytes));
     for step in flow.steps() {
         let template = match (&step.kind, &step.output) {
-            (StepKind::Return { output }, _) | (_, Some(StepOutput::Mapped(output))) => output,
+            (StepKind::Return { output }, _) | (_, Some(StepOutputMapping::Mapped(output))) => output,
             _ => panic!("expected an output mapping on every step"),
         };
         match template.resolve(&outputs, &mut budget) {

@@ -1,14 +1,14 @@
 //! Detectors, which search a value for matches and mask them.
 
 use super::{
-    Action,
+    GuardrailAction,
     bounded_pattern::BoundedPattern,
     rewrite_texts::{count_chars, rewrite_texts, truncate_texts},
 };
 use crate::{
     asset::content::{
         MAX_GUARDRAIL_PATTERN_BYTES,
-        embedded_schema::{EmbeddedSchema, SchemaRejection},
+        embedded_schema::{EmbeddedSchema, SchemaCheckFailure},
     },
     json::{self, JsonRefusal},
     redaction::{PersonalDataClass, Redactor},
@@ -26,7 +26,7 @@ pub const DETECTOR_NAMES: [&str; 4] = ["pii", "regex", "max_length", "json_schem
 #[derive(Clone, Debug)]
 pub(super) enum Detector {
     /// Detects personal data, with an action for each class of personal data.
-    Pii(BTreeMap<PersonalDataClass, Action>),
+    Pii(BTreeMap<PersonalDataClass, GuardrailAction>),
     /// Detects matches of a pattern.
     Regex(BoundedPattern),
     /// Detects values whose texts have more than this number of characters in total.
@@ -48,7 +48,7 @@ pub(super) struct DetectorResult {
     /// Number of matches by class of personal data.
     pub(super) classes: Vec<(PersonalDataClass, u64)>,
     /// The distinct actions that the matches trigger.
-    pub(super) actions: Vec<Action>,
+    pub(super) actions: Vec<GuardrailAction>,
     /// The value and its context with all matches masked; `None` if nothing is masked.
     pub(super) masked: Option<(Value, Value)>,
 }
@@ -80,7 +80,7 @@ impl DetectorError {
     /// The error code in evidence; `None` for errors that evidence records without a code.
     pub(super) const fn code(self) -> Option<&'static str> {
         match self {
-            Self::BudgetExceeded => Some(SchemaRejection::BudgetExceeded.code("")),
+            Self::BudgetExceeded => Some(SchemaCheckFailure::BudgetExceeded.code("")),
             Self::Unavailable | Self::OutOfMemory => None,
         }
     }
@@ -112,7 +112,7 @@ impl Detector {
 
     /// Whether the detector itself assigns this action to a class of matches. The action of the guardrail is not
     /// considered here.
-    pub(super) fn can_trigger(&self, action: Action) -> bool {
+    pub(super) fn can_trigger(&self, action: GuardrailAction) -> bool {
         match self {
             Self::Pii(actions) => actions.values().any(|assigned| *assigned == action),
             Self::Regex(_) | Self::MaxLength(_) | Self::JsonSchema(_) | Self::Unavailable { .. } => false,
@@ -133,7 +133,7 @@ impl Detector {
         &self,
         value: &Value,
         context: &Value,
-        action: Action,
+        action: GuardrailAction,
         max_masked_bytes: usize,
         budget: &mut Budget,
         redactor: &Redactor,
@@ -153,13 +153,13 @@ impl Detector {
                 };
                 rewrite_texts(&mut masked.0, &mut mask_text)?;
                 rewrite_texts(&mut masked.1, &mut mask_text)?;
-                let masked = (action == Action::Mask && count > 0).then_some(masked);
+                let masked = (action == GuardrailAction::Mask && count > 0).then_some(masked);
                 Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::MaxLength(limit) => {
                 let count = u64::from(count_chars(value) > *limit);
                 let masked =
-                    (action == Action::Mask && count > 0).then(|| (truncate_texts(value, *limit), context.clone()));
+                    (action == GuardrailAction::Mask && count > 0).then(|| (truncate_texts(value, *limit), context.clone()));
                 Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::JsonSchema(schema) => {
@@ -174,20 +174,20 @@ impl Detector {
 fn find_personal_data(
     value: &Value,
     context: &Value,
-    actions: &BTreeMap<PersonalDataClass, Action>,
+    actions: &BTreeMap<PersonalDataClass, GuardrailAction>,
     redactor: &Redactor,
 ) -> DetectorResult {
-    let is_masked = |class: &PersonalDataClass| actions.get(class) == Some(&Action::Mask);
+    let is_masked = |class: &PersonalDataClass| actions.get(class) == Some(&GuardrailAction::Mask);
     let unmasked: Vec<PersonalDataClass> =
         PersonalDataClass::ALL.into_iter().filter(|class| !is_masked(class)).collect();
     let (redactor, mut masked) = (redactor.without_masking(&unmasked), (value.clone(), context.clone()));
     let mut counts = redactor.redact(&mut masked.0);
     counts.add_all(&redactor.redact(&mut masked.1));
     let classes: Vec<(PersonalDataClass, u64)> = counts.iter().collect();
-    let mut triggered: Vec<Action> = classes.iter().filter_map(|(class, _)| actions.get(class).copied()).collect();
+    let mut triggered: Vec<GuardrailAction> = classes.iter().filter_map(|(class, _)| actions.get(class).copied()).collect();
     triggered.sort_unstable();
     triggered.dedup();
-    let changed = triggered.contains(&Action::Mask).then_some(masked);
+    let changed = triggered.contains(&GuardrailAction::Mask).then_some(masked);
     DetectorResult { count: counts.total(), classes, actions: triggered, masked: changed }
 }
 
@@ -204,7 +204,7 @@ fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> R
     budget.spend(schema.max_evaluations(&parsed))?;
     match schema.check_value(&parsed) {
         Ok(()) => Ok(false),
-        Err(SchemaRejection::Mismatch) => Ok(true),
-        Err(SchemaRejection::BudgetExceeded) => Err(DetectorError::BudgetExceeded),
+        Err(SchemaCheckFailure::Mismatch) => Ok(true),
+        Err(SchemaCheckFailure::BudgetExceeded) => Err(DetectorError::BudgetExceeded),
     }
 }

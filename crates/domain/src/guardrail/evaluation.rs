@@ -1,7 +1,7 @@
 //! Evaluates all guardrails of a stage. The check owns all its data, so that it can run on another thread.
 
 use super::{
-    Action, Enforcement, Guardrail, Guardrails, OnError, Stage,
+    GuardrailAction, Enforcement, Guardrail, Guardrails, OnError, Stage,
     detector::{Budget, DetectorError, DetectorResult},
     rewrite_texts::estimate_bytes,
 };
@@ -90,7 +90,7 @@ pub struct GuardrailFinding {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum FindingKind {
-    Matched { count: u64, classes: Vec<(PersonalDataClass, u64)>, action: Action },
+    Matched { count: u64, classes: Vec<(PersonalDataClass, u64)>, action: GuardrailAction },
     Failed { on_error: OnError, error_code: Option<&'static str> },
 }
 
@@ -163,7 +163,7 @@ impl GuardrailCheck {
 
     /// The estimated number of bytes to inspect, summed over all guardrails of the stage.
     #[must_use]
-    pub fn estimated_bytes(&self) -> usize {
+    pub fn bytes_to_inspect(&self) -> usize {
         estimate_bytes(&self.value)
             .saturating_add(estimate_bytes(&self.context))
             .saturating_mul(self.guardrails.for_stage(self.stage).count())
@@ -255,8 +255,8 @@ impl GuardrailResult {
             (self.value, self.context) = (value, context);
             self.is_changed = true;
         }
-        self.requires_review |= detection.actions.contains(&Action::RequireApproval);
-        if detection.actions.contains(&Action::Block) {
+        self.requires_review |= detection.actions.contains(&GuardrailAction::RequireApproval);
+        if detection.actions.contains(&GuardrailAction::Block) {
             self.outcome = GuardrailOutcome::Blocked;
         }
     }

@@ -114,8 +114,8 @@ impl HookResponse {
     #[must_use]
     pub fn from_policy(decision: PolicyDecision) -> Self {
         let verdict = match decision.outcome {
-            policy::Outcome::Allow | policy::Outcome::AllowWithObligations => Decision::Allow,
-            policy::Outcome::Deny => Decision::Deny,
+            policy::DecisionOutcome::Allow | policy::DecisionOutcome::AllowWithObligations => Decision::Allow,
+            policy::DecisionOutcome::Deny => Decision::Deny,
         };
         let PolicyDecision { reason_code, obligations, .. } = decision;
         Self { decision: verdict, reason_code: Some(reason_code), modified: None, obligations }

@@ -39,7 +39,7 @@ fn selects_hooks_by_order_and_full_name_match() {
     ]);
     let indexes = |subject: &str| {
         let (mut indexes, mut start) = (Vec::new(), 0);
-        while let Some((index, _)) = hooks.next(Event::PreLlm, subject, start) {
+        while let Some((index, _)) = hooks.next_matching(Event::PreLlm, subject, start) {
             indexes.push(index);
             start = index + 1;
         }
@@ -108,8 +108,8 @@ fn converts_policy_decisions_to_responses() {
         matched_rules: Vec::new(),
         failed_rules: Vec::new(),
     };
-    use crate::policy::{Outcome, PolicyDecision};
-    let response = HookResponse::from_policy(decision(Outcome::AllowWithObligations));
+    use crate::policy::{DecisionOutcome, PolicyDecision};
+    let response = HookResponse::from_policy(decision(DecisionOutcome::AllowWithObligations));
     assert_eq!((response.decision, response.obligations), (Decision::Allow, vec![Obligation::NotifyOwner]));
-    assert_eq!(HookResponse::from_policy(decision(Outcome::Deny)).decision, Decision::Deny);
+    assert_eq!(HookResponse::from_policy(decision(DecisionOutcome::Deny)).decision, Decision::Deny);
 }

@@ -4,12 +4,12 @@ use super::document::KnowledgeRefusal;
 use crate::{
     access::ActorRef,
     asset::Asset,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{AssetId, RevocationId},
     note::MAX_NOTE_CHARS,
     notification_category::NotificationCategory,
     store::Change,
-    text::{is_blank, is_prose},
+    text::{is_blank, is_blank_or_prose},
     time::Timestamp,
 };
 use serde_json::json;
@@ -19,7 +19,7 @@ use serde_json::json;
 /// # Errors
 /// When the reason is blank, too long, or contains control characters.
 pub fn check_reason(reason: &str) -> Result<(), KnowledgeRefusal> {
-    let is_valid = !is_blank(reason) && is_prose(reason, MAX_NOTE_CHARS);
+    let is_valid = !is_blank(reason) && is_blank_or_prose(reason, MAX_NOTE_CHARS);
     if is_valid { Ok(()) } else { Err(KnowledgeRefusal::InvalidReason) }
 }
 
@@ -56,7 +56,7 @@ impl ContractRevocation {
         // The fact contains the contract's identifier, whose form is restricted. It omits the reason, because that is
         // free text.
         let detail = json!({ "revocation_id": revocation_id, "contract_id": contract_id });
-        let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
+        let subject = FactSubject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::ContractRevoked, subject, Some(asset.workspace_id), stamp, detail)
             .with_notification_categories([
                 NotificationCategory::ComplianceFindings,

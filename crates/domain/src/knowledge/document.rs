@@ -8,7 +8,7 @@ use crate::{
         canonical::{Canonical, Checksum},
         kind::AssetKind,
     },
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{AssetId, ChunkId, DocumentEntryId, IngestId},
     store::{Change, Revision, aggregate},
     text::is_name,
@@ -35,7 +35,7 @@ pub const MAX_METADATA_MEMBERS: usize = 50;
 /// The maximum length of a document's metadata, in bytes of their canonical form.
 pub const MAX_METADATA_BYTES: usize = 8 << 10;
 /// The maximum number of chunks of one ingest or one re-embedding.
-pub const MAX_CHUNKS_PER_INGEST: usize = 2_000;
+pub const MAX_CHUNKS_PER_COMMIT: usize = 2_000;
 
 /// The identifier that a client chooses for a document. Answers cite the document by it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -84,7 +84,7 @@ pub enum DocumentSource {
     /// The request contains this text.
     Text(String),
     /// The text is read from this path in the artifact store, or from this URL.
-    Reference(String),
+    ValueReference(String),
 }
 
 /// A document in a request, before validation.
@@ -194,7 +194,7 @@ pub enum KnowledgeRefusal {
     /// The documents together have too many chunks.
     #[error(
         "the documents of a request have at most {} chunks; add fewer documents, or use longer chunks",
-        MAX_CHUNKS_PER_INGEST
+        MAX_CHUNKS_PER_COMMIT
     )]
     TooManyChunks,
     /// A document of the ingest is refused.
@@ -390,11 +390,11 @@ pub fn validate_drafts(drafts: &[DocumentDraft], source_type: SourceType) -> Res
         }
         match (source_type, &draft.source) {
             (SourceType::Inline, DocumentSource::Text(text)) => validate_text(text).map_err(refusal)?,
-            (SourceType::Inline, DocumentSource::Reference(_)) => return Err(refusal(DocumentFault::TextExpected)),
+            (SourceType::Inline, DocumentSource::ValueReference(_)) => return Err(refusal(DocumentFault::TextExpected)),
             (SourceType::Artifact | SourceType::Http, DocumentSource::Text(_)) => {
                 return Err(refusal(DocumentFault::SourceExpected));
             }
-            (SourceType::Artifact | SourceType::Http, DocumentSource::Reference(source)) => {
+            (SourceType::Artifact | SourceType::Http, DocumentSource::ValueReference(source)) => {
                 if !(1..=MAX_SOURCE_REF_BYTES).contains(&source.len()) {
                     return Err(refusal(DocumentFault::SourceNotFound));
                 }
@@ -444,7 +444,7 @@ impl Ingest {
     ///
     /// # Errors
     /// Returns a refusal when the asset does not accept documents, or the documents have too many chunks.
-    pub fn add(
+    pub fn decide_addition(
         asset: &Asset,
         ingest_id: IngestId,
         chunking: ChunkingSettings,
@@ -455,7 +455,7 @@ impl Ingest {
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         check_accepts_documents(asset)?;
         let chunk_count: usize = documents.iter().map(|document| document.chunks.len()).sum();
-        if chunk_count > MAX_CHUNKS_PER_INGEST {
+        if chunk_count > MAX_CHUNKS_PER_COMMIT {
             return Err(KnowledgeRefusal::TooManyChunks);
         }
         let digests: Vec<&str> = documents.iter().map(|document| document.digest.as_str()).collect();
@@ -465,7 +465,7 @@ impl Ingest {
             "chunks": chunk_count,
             "digest": Checksum::blake3_of(digests.concat().as_bytes()).as_str(),
         });
-        let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
+        let subject = FactSubject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::DocumentsAdded, subject, Some(asset.workspace_id), stamp, detail);
         let (created_at, created_by) = (stamp.at, stamp.actor.clone());
         let asset_id = asset.asset_id;

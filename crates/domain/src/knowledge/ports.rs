@@ -6,7 +6,7 @@ use super::{
     contract_revocation::ContractRevocation,
     document::{Document, Ingest, IngestResult},
     reembedding::{Reembedding, ReembeddingResult, StaleChunk},
-    retrieval::{EmbeddingModel, IndexEmbeddingModels, RetrievedChunk, SearchResults, VectorCoverage},
+    retrieval::{EmbeddingModel, IndexEmbeddingModels, RetrievedChunk, SearchResults, VectorSearchCoverage},
 };
 use crate::{
     id::{AssetId, ChunkId, IngestId, ReleaseId},
@@ -46,7 +46,7 @@ pub struct IndexPin {
 
 /// A range of index revisions with the same documents. Only the vectors of their chunks may differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RevisionRange {
+pub struct SameDocumentRevisions {
     /// The first revision of the range, which added documents.
     pub first: IndexRevision,
     /// The last revision with these documents.
@@ -123,13 +123,13 @@ pub trait IndexRevisionStore: Send + Sync {
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
-    ) -> Result<RevisionRange, StoreError>;
+    ) -> Result<SameDocumentRevisions, StoreError>;
     /// How many of the searchable chunks a vector search compares.
     async fn vector_coverage(
         &self,
         scope: TenantScope,
         search_scope: &SearchScope,
-    ) -> Result<VectorCoverage, StoreError>;
+    ) -> Result<VectorSearchCoverage, StoreError>;
     /// The index revisions with which a release was approved, one for each knowledge base that it binds.
     async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError>;
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     asset::Asset,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::WorkspaceId,
     notification_category::NotificationCategory,
 };
@@ -29,7 +29,7 @@ impl QueryAuditStage<'_> {
     /// results.
     #[must_use]
     pub fn fact(self, asset: &Asset, workspace: WorkspaceId, decision: &ContractDecision, stamp: &Stamp) -> Fact {
-        let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
+        let subject = FactSubject { kind: "asset", id: asset.asset_id.uuid() };
         let reasons: Vec<&str> = decision.reasons.iter().copied().map(ContractReason::as_str).collect();
         let detail = json!({
             "contract_id": decision.contract_id,

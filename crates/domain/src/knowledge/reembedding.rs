@@ -3,20 +3,20 @@
 
 use super::{
     ChunkingSettings, IndexRevision,
-    document::{KnowledgeRefusal, MAX_CHUNKS_PER_INGEST, check_accepts_documents},
+    document::{KnowledgeRefusal, MAX_CHUNKS_PER_COMMIT, check_accepts_documents},
     retrieval::EmbeddingModel,
 };
 use crate::{
     access::ActorRef,
     asset::Asset,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{AssetId, ChunkId, IngestId},
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };
 use serde_json::json;
 
-/// The maximum number of chunks to re-embed in one commit, from 1 to [`MAX_CHUNKS_PER_INGEST`].
+/// The maximum number of chunks to re-embed in one commit, from 1 to [`MAX_CHUNKS_PER_COMMIT`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkLimit(u32);
 
@@ -24,7 +24,7 @@ impl ChunkLimit {
     /// The largest limit: as many chunks as one commit may contain.
     #[must_use]
     pub fn max() -> Self {
-        Self(u32::try_from(MAX_CHUNKS_PER_INGEST).unwrap_or(u32::MAX))
+        Self(u32::try_from(MAX_CHUNKS_PER_COMMIT).unwrap_or(u32::MAX))
     }
 
     /// Validates a requested limit; `None` if the limit is out of range.
@@ -114,11 +114,11 @@ impl Reembedding {
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         check_accepts_documents(asset)?;
-        if vectors.len() > MAX_CHUNKS_PER_INGEST {
+        if vectors.len() > MAX_CHUNKS_PER_COMMIT {
             return Err(KnowledgeRefusal::TooManyChunks);
         }
         let detail = json!({ "ingest_id": ingest_id, "chunks": vectors.len() });
-        let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
+        let subject = FactSubject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::DocumentsReembedded, subject, Some(asset.workspace_id), stamp, detail);
         let (created_at, created_by) = (stamp.at, stamp.actor.clone());
         let asset_id = asset.asset_id;

@@ -46,7 +46,7 @@ pub enum IndexEmbeddingModels {
 
 /// How many chunks of an index revision a vector search compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct VectorCoverage {
+pub struct VectorSearchCoverage {
     /// The maximum number of chunks that one search compares, oldest first.
     pub limit: u32,
     /// Whether the search compares every chunk that it could return.
@@ -71,7 +71,7 @@ pub enum IndexWarning {
 impl IndexWarning {
     /// Lists the warnings about the index of a knowledge base that uses vector search.
     #[must_use]
-    pub fn of(embedding: &IndexEmbeddingModels, configured: &EmbeddingModel, coverage: VectorCoverage) -> Vec<Self> {
+    pub fn of(embedding: &IndexEmbeddingModels, configured: &EmbeddingModel, coverage: VectorSearchCoverage) -> Vec<Self> {
         let model = match embedding {
             IndexEmbeddingModels::Empty => None,
             IndexEmbeddingModels::Uniform(model) => (model != configured).then_some(Self::ModelKept),
@@ -115,7 +115,7 @@ impl IndexWarning {
 
 /// The model that embedded a query, with the tokens, cost and duration of the call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct QueryEmbedding {
+pub struct QueryEmbeddingCall {
     /// The model that embedded the query.
     pub model: EmbeddingModel,
     /// The input tokens, as the provider counts them.
@@ -305,7 +305,7 @@ pub fn normalize_vector(vector: &[f32]) -> Option<Vec<f32>> {
 
 /// The cosine similarity of two vectors of length one. Negative similarities count as zero.
 #[must_use]
-pub fn cosine_similarity(left: &[f32], right: &[f32]) -> f64 {
+pub fn unit_vector_similarity(left: &[f32], right: &[f32]) -> f64 {
     let product: f32 = left.iter().zip(right).map(|(left, right)| left * right).sum();
     f64::from(product.clamp(0.0, 1.0))
 }

@@ -64,7 +64,7 @@ fn spellings_match_the_schema() {
 #[test]
 fn term_prefixes_differ_between_knowledge_bases() {
     let prefix =
-        |tenant, asset| IndexRevision::term_prefix(Uuid::from_u128(tenant).into(), Uuid::from_u128(asset).into());
+        |tenant, asset| IndexRevision::index_term_prefix(Uuid::from_u128(tenant).into(), Uuid::from_u128(asset).into());
     assert_eq!(prefix(1, 2), prefix(1, 2));
     assert_ne!(prefix(1, 2), prefix(2, 1));
     assert_eq!(prefix(1, 2).len(), 8);

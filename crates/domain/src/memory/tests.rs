@@ -5,20 +5,20 @@ use super::*;
 #[test]
 fn accepts_only_safe_session_ids() {
     for id in ["a", "0", "_x", "-x", "2026-11-22T10:00:00+01:00", "ada@example.com", "a.b~c=", &"x".repeat(128)] {
-        assert_eq!(SessionId::parse(id).unwrap().as_str(), id);
+        assert_eq!(ConversationSessionId::parse(id).unwrap().as_str(), id);
     }
     let long = "x".repeat(129);
     let invalid_ids = [
         "", ".", "..", ".a", "~a", "a b", " a", "a\n", "a/b", "a\\b", "a%2e", "a?b", "a#b", "é", "a\u{0}", "a'", &long,
     ];
     for id in invalid_ids {
-        assert_eq!(SessionId::parse(id), Err(MalformedSession), "{id:?}");
+        assert_eq!(ConversationSessionId::parse(id), Err(MalformedConversationSessionId), "{id:?}");
     }
 }
 
 #[test]
 fn anonymous_callers_own_no_conversation() {
-    let session = || SessionId::parse("s").unwrap();
+    let session = || ConversationSessionId::parse("s").unwrap();
     let workload = WorkloadId::from(Uuid::from_u128(1));
     for owner in ["user:ada", "service:bot"] {
         let owner = ActorRef::parse(owner).unwrap();
@@ -34,7 +34,7 @@ fn applies_cautious_defaults_and_bounds() {
     let config = MemoryConfig::parse(&json!({ "scope": "session", "type": "buffer" })).unwrap();
     let expected = MemoryConfig {
         scope: MemoryScope::Session,
-        max_turns: DEFAULT_MAX_TURNS,
+        max_turns: DEFAULT_MAX_STORED_TURNS,
         retention_days: DEFAULT_RETENTION_DAYS,
         write_policy: WritePolicy::Auto,
         personal_data: PersonalDataPolicy::Mask,
@@ -45,7 +45,7 @@ fn applies_cautious_defaults_and_bounds() {
         "write_policy": "off", "pii": "allow", "erase_on_revoke": true, "consent_required": false, "description": "x" });
     let expected = MemoryConfig {
         scope: MemoryScope::User,
-        max_turns: MAX_TURNS,
+        max_turns: MAX_STORED_TURNS,
         retention_days: 2,
         write_policy: WritePolicy::Off,
         personal_data: PersonalDataPolicy::Allow,

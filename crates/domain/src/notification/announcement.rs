@@ -2,11 +2,11 @@
 
 use crate::{
     access::{ActorRef, Role},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{AnnouncementId, WorkspaceId},
     notification_category::NotificationCategory,
     store::{Change, aggregate},
-    text::{is_blank, is_name, is_prose},
+    text::{is_blank, is_name, is_blank_or_prose},
     time::Timestamp,
 };
 use serde_json::json;
@@ -80,7 +80,7 @@ impl AnnouncementRefusal {
 }
 
 fn is_body(text: &str) -> bool {
-    is_prose(text, MAX_BODY) && !is_blank(text)
+    is_blank_or_prose(text, MAX_BODY) && !is_blank(text)
 }
 
 impl Announcement {
@@ -116,7 +116,7 @@ impl Announcement {
         if audience.workspaces.len() > MAX_AUDIENCE_WORKSPACES {
             return Err(AnnouncementRefusal::Audience);
         }
-        let subject = Subject { kind: "announcement", id: announcement_id.uuid() };
+        let subject = FactSubject { kind: "announcement", id: announcement_id.uuid() };
         let next = Self(AnnouncementRecord {
             announcement_id,
             title,

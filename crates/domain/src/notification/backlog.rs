@@ -41,7 +41,7 @@ pub trait BacklogStore: Send + Sync {
 }
 
 /// The port that reports deliveries and their backlog to the metrics of the process.
-pub trait NotificationObserver: Send + Sync {
+pub trait NotificationMetricsObserver: Send + Sync {
     /// Called after this process made a delivery attempt.
     fn attempt_ended(&self, channel: Channel, outcome: &AttemptOutcome);
     /// Called after this process measured the backlog.

@@ -50,7 +50,7 @@ impl BurstCounts {
     /// Moves deliveries to people beyond [`MAX_SINGLE_DELIVERIES`] into one message, which is due at the end of the
     /// window. Deliveries to destinations, of a chosen digest, or without an address stay unchanged. So do collapsed
     /// facts, because they share one identifier and cause only one delivery.
-    pub fn collect(&mut self, deliveries: &mut [NewDelivery]) {
+    pub fn combine_excess_deliveries(&mut self, deliveries: &mut [NewDelivery]) {
         let is_single = |delivery: &NewDelivery| {
             delivery.digest.is_none()
                 && delivery.failure.is_none()

@@ -2,7 +2,7 @@
 //!
 //! The body depends only on the notification, so all attempts send the same bytes.
 
-use crate::notification::message::Message;
+use crate::notification::message::NotificationMessage;
 use serde_json::{Value, json};
 
 /// The media type of the request body.
@@ -13,7 +13,7 @@ const TYPE_PREFIX: &str = "fairway.";
 /// The canonical JSON of the event for a message. `source` names the tenant and `id` the fact; together they identify
 /// the event, as CloudEvents requires. The event names no recipient.
 #[must_use]
-pub fn cloud_event(message: &Message) -> Vec<u8> {
+pub fn cloud_event(message: &NotificationMessage) -> Vec<u8> {
     let event = json!({
         "specversion": "1.0",
         "id": message.event_id,
@@ -27,7 +27,7 @@ pub fn cloud_event(message: &Message) -> Vec<u8> {
     serde_json_canonicalizer::to_vec(&event).unwrap_or_default()
 }
 
-fn data(message: &Message) -> Value {
+fn data(message: &NotificationMessage) -> Value {
     json!({
         "category": message.category,
         "severity": message.severity.as_str(),
@@ -46,8 +46,8 @@ mod tests {
     use crate::{notification::Severity, notification_category::NotificationCategory, time::Timestamp};
     use uuid::Uuid;
 
-    fn message() -> Message {
-        Message {
+    fn message() -> NotificationMessage {
+        NotificationMessage {
             delivery_id: Uuid::from_u128(1).into(),
             tenant: Uuid::from_u128(9).into(),
             category: NotificationCategory::Incidents,

@@ -6,7 +6,7 @@ pub use status::{DeliveryEvent, DeliveryStatus};
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{DeliveryId, DestinationId, FactId, WorkloadId, WorkspaceId},
     notification::{Channel, derived_identifier::EventKey, digest::DigestWindow, inbox::Notification},
     notification_category::NotificationCategory,
@@ -134,7 +134,7 @@ impl Delivery {
             revision: self.revision.next(),
             ..self.0.clone()
         });
-        let subject = Subject { kind: "notification_delivery", id: self.delivery_id.uuid() };
+        let subject = FactSubject { kind: "notification_delivery", id: self.delivery_id.uuid() };
         let detail = json!({
             "event_id": self.event_id,
             "channel": self.channel.as_str(),

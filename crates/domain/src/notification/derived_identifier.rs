@@ -3,7 +3,7 @@
 
 use crate::{
     id::{DeliveryId, FactId, NotificationId, SuppressedDecisionId, TenantId},
-    notification::{Channel, digest::DigestWindow, preference::ReasonCode},
+    notification::{Channel, digest::DigestWindow, preference::SuppressionReason},
     notification_category::NotificationCategory,
 };
 use sha2::{Digest as _, Sha256};
@@ -62,7 +62,7 @@ impl EventKey {
         self,
         recipient: &str,
         category: NotificationCategory,
-        reason: ReasonCode,
+        reason: SuppressionReason,
     ) -> SuppressedDecisionId {
         let (category, reason) = (category.as_str().as_bytes(), reason.as_str().as_bytes());
         derive(self.millis(), &[b"suppressed", self.0.as_bytes(), recipient.as_bytes(), category, reason]).into()
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(ada.as_u128() >> 80, fact.as_u128() >> 80, "the month decides the partition");
         assert_eq!((ada.get_version_num(), ada.get_variant()), (7, uuid::Variant::RFC4122));
         let decision = |reason| event.suppressed_decision_id("user:ada", NotificationCategory::Incidents, reason);
-        assert_ne!(decision(ReasonCode::PreferenceOff), decision(ReasonCode::DefaultProfileOff));
+        assert_ne!(decision(SuppressionReason::PreferenceOff), decision(SuppressionReason::DefaultProfileOff));
     }
 
     #[test]

@@ -4,7 +4,7 @@ pub mod configuration_redaction;
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{DestinationId, WorkspaceId},
     notification::{Channel, delivery::DeliveryError},
     notification_category::NotificationCategory,
@@ -22,7 +22,7 @@ pub const MAX_DISPLAY_NAME: usize = 200;
 pub const MAX_CONFIGURATION_BYTES: usize = 8 << 10;
 /// The maximum number of destinations in one scope. It limits the work of the projector, which loads all enabled
 /// destinations with each batch.
-pub const MAX_DESTINATIONS: u32 = 100;
+pub const MAX_DESTINATIONS_PER_SCOPE: u32 = 100;
 /// The formats of chat messages that Fairway can send.
 pub const CHAT_FORMATS: [&str; 5] = ["slack", "teams", "discord", "google_chat", "mattermost"];
 /// The maximum length of a key in a configuration, in bytes.
@@ -337,7 +337,7 @@ impl Destination {
     #[must_use]
     pub fn test_fact(&self, outcome: Option<DeliveryError>, stamp: &Stamp) -> Fact {
         let code = outcome.map_or("accepted", DeliveryError::as_str);
-        let subject = Subject { kind: "notification_destination", id: self.destination_id.uuid() };
+        let subject = FactSubject { kind: "notification_destination", id: self.destination_id.uuid() };
         let detail = json!({ "outcome": code });
         Fact::new(FactKind::DestinationTested, subject, self.scope.workspace(), stamp, detail)
     }
@@ -356,7 +356,7 @@ impl Destination {
     }
 
     fn fact(&self, kind: FactKind, detail: Value, stamp: &Stamp) -> Fact {
-        let subject = Subject { kind: "notification_destination", id: self.destination_id.uuid() };
+        let subject = FactSubject { kind: "notification_destination", id: self.destination_id.uuid() };
         let fact = Fact::new(kind, subject, self.scope.workspace(), stamp, detail);
         fact.with_notification_categories([NotificationCategory::PolicyChanges])
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{FactId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     notification::Severity,
     notification_category::NotificationCategory,
@@ -101,7 +101,7 @@ impl Notification {
             InboxStatus::Read => Some(self.read_at.unwrap_or(stamp.at)),
             InboxStatus::Archived => self.read_at,
         };
-        let subject = Subject { kind: "notification", id: self.notification_id.uuid() };
+        let subject = FactSubject { kind: "notification", id: self.notification_id.uuid() };
         let detail = json!({
             "status": status.as_str(), "event_id": self.event_id, "workload_id": self.workload_id,
         });
@@ -113,7 +113,7 @@ impl Notification {
 
 /// Builds the fact that a recipient marked all of its notifications as read.
 #[must_use]
-pub fn inbox_read_fact(tenant: TenantId, stamp: &Stamp) -> Fact {
-    let subject = Subject { kind: "tenant", id: tenant.uuid() };
+pub fn inbox_all_read_fact(tenant: TenantId, stamp: &Stamp) -> Fact {
+    let subject = FactSubject { kind: "tenant", id: tenant.uuid() };
     Fact::new(FactKind::InboxRead, subject, None, stamp, json!({}))
 }

@@ -26,7 +26,7 @@ pub struct DigestLine {
 
 /// The content of a delivery, which is the same in all attempts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Message {
+pub struct NotificationMessage {
     /// The identifier of the delivery, by which receivers recognize repeated attempts.
     pub delivery_id: DeliveryId,
     /// The tenant to which the notification belongs.
@@ -85,7 +85,7 @@ pub struct OutgoingMessage {
     /// The address at which the message is received.
     pub receiver: Receiver,
     /// The content of the message.
-    pub message: Message,
+    pub message: NotificationMessage,
 }
 
 /// A failed attempt to send a message, with the details that the retry decision needs.

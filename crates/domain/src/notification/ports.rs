@@ -130,7 +130,7 @@ pub trait DestinationStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<Destination>, StoreError>;
     /// Stores a new destination. Fails with `Stale` if the scope already has
-    /// [`MAX_DESTINATIONS`](super::destination::MAX_DESTINATIONS). Concurrent creations can exceed this number
+    /// [`MAX_DESTINATIONS_PER_SCOPE`](super::destination::MAX_DESTINATIONS_PER_SCOPE). Concurrent creations can exceed this number
     /// slightly.
     async fn commit_new(
         &self,

@@ -3,7 +3,7 @@
 
 use crate::{
     access::{ActorRef, Role, Roles},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{PreferenceSetId, TenantId, WorkloadId, WorkspaceId},
     notification::{Channel, Tier},
     notification_category::NotificationCategory,
@@ -15,9 +15,9 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// The number of pairs of one category and one channel.
-pub const CATEGORY_CHANNEL_PAIRS: usize = NotificationCategory::ALL.len() * Channel::ALL.len();
+pub const CATEGORY_CHANNEL_PAIR_COUNT: usize = NotificationCategory::ALL.len() * Channel::ALL.len();
 /// The maximum number of default settings: one for each combination of role, category and channel.
-pub const MAX_DEFAULTS: usize = Role::ALL.len() * CATEGORY_CHANNEL_PAIRS;
+pub const MAX_DEFAULTS: usize = Role::ALL.len() * CATEGORY_CHANNEL_PAIR_COUNT;
 
 /// The scope in which a person's preferences apply. A narrower scope has precedence over a wider one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -223,7 +223,7 @@ impl PreferenceSet {
             PreferenceScope::Global | PreferenceScope::Project(_) | PreferenceScope::Environment(..) => None,
         };
         let (reference, environment) = scope.reference();
-        let subject = Subject { kind: "notification_preferences", id: preference_set_id.uuid() };
+        let subject = FactSubject { kind: "notification_preferences", id: preference_set_id.uuid() };
         let detail = json!({
             "principal": principal,
             "scope_kind": scope.kind(),
@@ -274,7 +274,7 @@ impl DefaultPreferences {
         if changed.is_empty() {
             return Ok(None);
         }
-        let subject = Subject { kind: "tenant", id: tenant.uuid() };
+        let subject = FactSubject { kind: "tenant", id: tenant.uuid() };
         let fact = Fact::new(FactKind::DefaultProfilesChanged, subject, None, stamp, json!({ "changed": changed }));
         let fact = fact.with_notification_categories([NotificationCategory::PolicyChanges]);
         let revision = previous.map_or(Revision::FIRST, |previous| previous.revision.next());
@@ -371,7 +371,7 @@ impl PreferenceLayers<'_> {
 
     /// The settings that apply to all channels for one category.
     #[must_use]
-    pub fn explain(&self, category: NotificationCategory, tier: Tier) -> [EffectivePreference; Channel::ALL.len()] {
+    pub fn effective_preferences(&self, category: NotificationCategory, tier: Tier) -> [EffectivePreference; Channel::ALL.len()] {
         Channel::ALL.map(|channel| self.effective_preference(category, channel, tier))
     }
 
@@ -386,30 +386,30 @@ impl PreferenceLayers<'_> {
         has_receiver: impl Fn(Channel) -> bool,
     ) -> DeliveryDecision {
         let NotificationSettings::Enabled(tier) = settings else {
-            let reason = ReasonCode::NotificationsDisabled;
+            let reason = SuppressionReason::NotificationsDisabled;
             let (scope, revision, channel, unreachable) = (None, None, None, Vec::new());
             return DeliveryDecision::Suppressed(Suppression { reason, scope, revision, channel, unreachable });
         };
-        let effective = self.explain(category, tier);
+        let effective = self.effective_preferences(category, tier);
         let enabled_channels: Vec<Channel> =
             effective.iter().filter(|setting| setting.enabled).map(|setting| setting.channel).collect();
         if enabled_channels.iter().any(|channel| has_receiver(*channel)) {
             return DeliveryDecision::Channels(enabled_channels);
         }
-        let with_tier = self.explain(category, Tier::Advanced);
+        let with_tier = self.effective_preferences(category, Tier::Advanced);
         let needs_tier =
             with_tier.iter().find(|setting| setting.enabled && !enabled_channels.contains(&setting.channel));
         let (reason, deciding) = match needs_tier {
             // A preference for a workload or environment would turn a channel on, but it has no effect without the
             // advanced tier.
-            Some(needs_tier) => (ReasonCode::CapabilityDisabled, *needs_tier),
+            Some(needs_tier) => (SuppressionReason::CapabilityDisabled, *needs_tier),
             None => {
                 // The inbox always has a receiver and is on by default, so a setting must have turned it off.
                 let inbox = self.effective_preference(category, Channel::Portal, tier);
                 let reason = if inbox.scope == DecidingScope::DefaultProfile {
-                    ReasonCode::DefaultProfileOff
+                    SuppressionReason::DefaultProfileOff
                 } else {
-                    ReasonCode::PreferenceOff
+                    SuppressionReason::PreferenceOff
                 };
                 (reason, inbox)
             }
@@ -442,7 +442,7 @@ pub enum DeliveryDecision {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suppression {
     /// The code of the reason.
-    pub reason: ReasonCode,
+    pub reason: SuppressionReason,
     /// The source of the deciding setting; `None` if a setting of the tenant decided.
     pub scope: Option<DecidingScope>,
     /// The revision of the deciding settings, if they have one.
@@ -455,7 +455,7 @@ pub struct Suppression {
 
 /// The code of the reason why a notification was suppressed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum ReasonCode {
+pub enum SuppressionReason {
     /// A preference of the recipient turned the inbox off, and no other enabled channel has a receiver.
     PreferenceOff,
     /// A default of the recipient's roles turned the inbox off, and no other enabled channel has a receiver.
@@ -466,7 +466,7 @@ pub enum ReasonCode {
     CapabilityDisabled,
 }
 
-impl ReasonCode {
+impl SuppressionReason {
     /// Every reason.
     pub const ALL: [Self; 4] =
         [Self::PreferenceOff, Self::DefaultProfileOff, Self::NotificationsDisabled, Self::CapabilityDisabled];

@@ -2,7 +2,7 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{NotificationProfileId, TenantId},
     notification::digest::{DigestFrequency, Zone},
     notification_category::NotificationCategory,
@@ -75,7 +75,7 @@ impl NotificationProfile {
             updated_at: stamp.at,
             revision: previous.map_or(Revision::FIRST, |previous| previous.revision.next()),
         });
-        let subject = Subject { kind: "notification_profile", id: next.profile_id.uuid() };
+        let subject = FactSubject { kind: "notification_profile", id: next.profile_id.uuid() };
         let digest: BTreeMap<&str, &str> =
             next.settings.digest.iter().map(|(category, frequency)| (category.as_str(), frequency.as_str())).collect();
         let detail = json!({

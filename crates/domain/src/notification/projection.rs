@@ -24,7 +24,7 @@ use crate::{
             PreferenceSet,
         },
         profile::ProfileSettings,
-        recipient::{RecipientRights, Recipients, recipients},
+        recipient::{RecipientRights, Recipients, select_recipients},
         rule::rule_for,
         text::title_and_body,
     },
@@ -134,7 +134,7 @@ pub struct CandidateReceivers {
 impl CandidateReceivers {
     /// Whether a preference of the recipient, or a default of any role, turns the inbox off for a category.
     #[must_use]
-    pub fn may_turn_inbox_off(&self, recipient: &ActorRef) -> bool {
+    pub fn has_inbox_disabling_setting(&self, recipient: &ActorRef) -> bool {
         let default_turns_inbox_off = |profiles: &DefaultPreferences| {
             profiles.settings.iter().any(|((_, _, channel), enabled)| *channel == Channel::Portal && !enabled)
         };
@@ -233,7 +233,7 @@ pub fn recipients_of(
     subject: &SubjectContext,
     recipient_rights: &RecipientRights,
 ) -> Option<Recipients> {
-    Some(recipients(fact, subject, &rule_for(fact.kind, &fact.categories)?, recipient_rights))
+    Some(select_recipients(fact, subject, &rule_for(fact.kind, &fact.categories)?, recipient_rights))
 }
 
 /// Computes the rows that the projector writes for a fact. `at` is the time of the written facts, and selects the
@@ -247,7 +247,7 @@ pub fn project(
     at: Timestamp,
 ) -> Projection {
     let Some(rule) = rule_for(fact.kind, &fact.categories) else { return Projection::default() };
-    let Recipients { actors, omitted } = recipients(fact, subject, &rule, recipient_rights);
+    let Recipients { actors, omitted } = select_recipients(fact, subject, &rule, recipient_rights);
     let event = event_key(fact, subject);
     let event_texts = EventTexts::from_fact(fact, subject);
     let settings = receivers.turned_on.settings_at(receivers.switches, fact.occurred_at);

@@ -40,7 +40,7 @@ const fn has_inbox(actor: &ActorRef) -> bool {
 
 /// Selects the recipients of a fact. Each of them may see the subject now.
 #[must_use]
-pub fn recipients(
+pub fn select_recipients(
     fact: &NotifiableFact,
     subject: &SubjectContext,
     rule: &NotificationRule,

@@ -35,7 +35,7 @@ const fn rule(
 /// succeeded or was cancelled, so no action is necessary.
 #[must_use]
 pub fn rule_for(kind: FactKind, categories: &[NotificationCategory]) -> Option<NotificationRule> {
-    let rule = rule_of_kind(kind)?;
+    let rule = base_rule_of_kind(kind)?;
     let is_report = kind == K::ExecutionEnded && categories == [C::Reports];
     Some(if is_report { NotificationRule { severity: S::Info, acting_permission: None, ..rule } } else { rule })
 }
@@ -43,7 +43,7 @@ pub fn rule_for(kind: FactKind, categories: &[NotificationCategory]) -> Option<N
 /// The rule for a kind of fact; `None` if facts of that kind cause no notifications. A fact of a kind with a rule still
 /// causes none if it has no category, which depends on the transition, change or end.
 #[must_use]
-pub const fn rule_of_kind(kind: FactKind) -> Option<NotificationRule> {
+pub const fn base_rule_of_kind(kind: FactKind) -> Option<NotificationRule> {
     match kind {
         K::ExecutionEnded => {
             rule(&[C::Executions, C::ComplianceFindings, C::Reports], S::Warning, P::ExecutionKill, P::ExecutionView)

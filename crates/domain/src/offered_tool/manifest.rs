@@ -56,7 +56,7 @@ impl BuiltinTool {
 /// The description of a workload's own tool; `None` for a workload without an input form. The arguments of the tool are
 /// the fields of the form.
 #[must_use]
-pub fn describe_workload(workload: &Workload) -> Option<ToolDescription> {
+pub fn describe_workload_tool(workload: &Workload) -> Option<ToolDescription> {
     let interface = workload.interface_config.as_ref()?;
     let text = if interface.description().is_empty() { &workload.description } else { interface.description() };
     let description = if text.is_empty() { format!("Runs the workload {}.", workload.slug) } else { text.to_owned() };

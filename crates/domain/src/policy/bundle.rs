@@ -1,7 +1,7 @@
 //! Compiles the content of a policy bundle, and runs its embedded tests.
 
 use super::{
-    CompiledPolicy, Obligation, Outcome, PolicyDecision, Rule, Scenario,
+    CompiledPolicy, Obligation, DecisionOutcome, PolicyDecision, Rule, Scenario,
     condition::{Condition, ConditionRefusal},
     pattern::Patterns,
     variables::MAX_DECISION_STEPS,
@@ -38,7 +38,7 @@ impl BundleContent {
 pub(super) struct RuleContent {
     id: String,
     pub(super) condition: String,
-    outcome: Outcome,
+    outcome: DecisionOutcome,
     reason_code: String,
     obligations: Option<Vec<String>>,
 }
@@ -117,7 +117,7 @@ impl ConditionRefusal {
 struct RuleParts<'c> {
     id: Option<&'c str>,
     condition: Option<&'c str>,
-    outcome: Option<Outcome>,
+    outcome: Option<DecisionOutcome>,
     reason_code: Option<&'c str>,
     /// Each obligation with its position in the list; `None` if the rule has no such list.
     obligations: Option<Vec<(usize, &'c str)>>,
@@ -132,7 +132,7 @@ impl<'c> RuleParts<'c> {
         Self {
             id: text("id"),
             condition: text("condition"),
-            outcome: rule.get("outcome").and_then(|outcome| Outcome::deserialize(outcome).ok()),
+            outcome: rule.get("outcome").and_then(|outcome| DecisionOutcome::deserialize(outcome).ok()),
             reason_code: text("reason_code"),
             obligations: rule.get("obligations").and_then(Value::as_array).map(names),
         }
@@ -191,15 +191,15 @@ fn compile_rules(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) ->
 fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentProblem>) -> Vec<Obligation> {
     let pointer = format!("{pointer}/obligations");
     match (parts.outcome, &parts.obligations) {
-        (Some(Outcome::AllowWithObligations), names) if names.as_ref().is_none_or(Vec::is_empty) => {
+        (Some(DecisionOutcome::AllowWithObligations), names) if names.as_ref().is_none_or(Vec::is_empty) => {
             let message = "a rule that allows with obligations names at least one";
             problems.push(ContentProblem::new(pointer.as_str(), "obligations_missing", message));
         }
-        (Some(Outcome::Allow | Outcome::Deny), Some(_)) => {
+        (Some(DecisionOutcome::Allow | DecisionOutcome::Deny), Some(_)) => {
             let message = "only a rule that allows with obligations has obligations";
             problems.push(ContentProblem::new(pointer.as_str(), "obligations_not_allowed", message));
         }
-        (Some(Outcome::AllowWithObligations | Outcome::Allow | Outcome::Deny) | None, _) => {}
+        (Some(DecisionOutcome::AllowWithObligations | DecisionOutcome::Allow | DecisionOutcome::Deny) | None, _) => {}
     }
     let mut parsed = Vec::new();
     for (index, name) in parts.obligations.iter().flatten() {

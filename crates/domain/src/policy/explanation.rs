@@ -7,7 +7,7 @@
 //! therefore takes about three times as long as its decision.
 
 use super::{
-    CompiledPolicy, Evaluator, Outcome, PolicyDecision, Rule,
+    CompiledPolicy, Evaluator, DecisionOutcome, PolicyDecision, Rule,
     bundle::RuleContent,
     condition::{Condition, LogicalOperator, split_clauses},
     fast_path::FastPath,
@@ -65,7 +65,7 @@ pub struct RuleExplanation {
     /// Whether the condition holds for the input.
     pub holds: ConditionResult,
     /// The outcome that the rule has if its condition holds.
-    pub outcome: Outcome,
+    pub outcome: DecisionOutcome,
     /// The reason code that the rule gives to a decision.
     pub reason_code: String,
     /// The operator between the clauses, `&&` or `||`; `None` for a condition with a single clause.

@@ -84,10 +84,10 @@ fn combines_decisions_to_the_strictest() {
         matched_rules: vec![reason.to_owned()],
         failed_rules: Vec::new(),
     };
-    let allow = decision(Outcome::Allow, "a", &[]);
-    let review = decision(Outcome::AllowWithObligations, "b", &[Obligation::HumanReview]);
-    let redact = decision(Outcome::AllowWithObligations, "c", &[Obligation::RedactOutput]);
-    let deny = decision(Outcome::Deny, "d", &[]);
+    let allow = decision(DecisionOutcome::Allow, "a", &[]);
+    let review = decision(DecisionOutcome::AllowWithObligations, "b", &[Obligation::HumanReview]);
+    let redact = decision(DecisionOutcome::AllowWithObligations, "c", &[Obligation::RedactOutput]);
+    let deny = decision(DecisionOutcome::Deny, "d", &[]);
 
     assert_eq!(stricter_decision(allow.clone(), deny.clone()).reason_code, "d");
     assert_eq!(stricter_decision(deny, review.clone()).obligations, []);
@@ -229,7 +229,7 @@ fn slow_pattern_exhausts_steps_of_decision() {
     // A failed rule denies the run even if an allow rule matches.
     let rules = json!([rule("slow", slow, "deny"), rule("all", "always", "allow")]);
     let decision = decide(rules.clone(), json!({"text": "01".repeat(10_000)}));
-    assert_eq!((decision.outcome, decision.reason_code.as_str()), (Outcome::Deny, EVALUATION_ERROR));
+    assert_eq!((decision.outcome, decision.reason_code.as_str()), (DecisionOutcome::Deny, EVALUATION_ERROR));
     // Patterns with low weight can search long texts within the steps.
     for light in ["^[01]{0,100}$", "2$", "[2-9]+@"] {
         assert_eq!(holds(&format!("inputs.text.matches('{light}')"), json!({"text": "01".repeat(500_000)})), "no");
@@ -331,7 +331,7 @@ fn limits_total_steps_of_bundle_tests() {
 
 #[test]
 fn counts_pattern_memory() {
-    let pattern_bytes = |rules: Value| compile(rules).unwrap().pattern_bytes();
+    let pattern_bytes = |rules: Value| compile(rules).unwrap().compiled_pattern_bytes();
     let one_pattern =
         pattern_bytes(json!([rule("r", "lane.matches('^a+$')", "allow"), rule("s", "lane.matches('^a+$')", "allow")]));
     assert!(one_pattern > 64 << 10, "{one_pattern}");
@@ -374,7 +374,7 @@ fn decision_names_failed_rules_and_absent_fields() {
     ]);
     let inputs = json!({ "text": "t", "map": {}, "key": "secret of the caller" });
     let decision = decide(rules.clone(), inputs.clone());
-    assert_eq!((decision.outcome, decision.reason_code.as_str()), (Outcome::Deny, EVALUATION_ERROR));
+    assert_eq!((decision.outcome, decision.reason_code.as_str()), (DecisionOutcome::Deny, EVALUATION_ERROR));
     let expected = [failed("absent", Some("ticket")), failed("typed", None), failed("dynamic", None)];
     assert_eq!(decision.failed_rules, expected, "values of the caller are no names");
     // The decision of a matching deny rule reports no failed rules.

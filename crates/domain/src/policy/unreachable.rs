@@ -6,7 +6,7 @@
 //! the other rule has no effect. Conditions are compared by form only, so each report is certain, but not every
 //! unreachable rule is reported.
 
-use super::{CompiledPolicy, Outcome, Rule, condition::Condition, fast_path::FastPath};
+use super::{CompiledPolicy, DecisionOutcome, Rule, condition::Condition, fast_path::FastPath};
 use serde::Serialize;
 use std::cmp::Ordering;
 
@@ -23,7 +23,7 @@ pub enum Unreachable {
 impl CompiledPolicy {
     /// The identifier of each rule in bundle order, with a reason if the rule is unreachable.
     #[must_use]
-    pub fn unreachable_rules(&self) -> Vec<(&str, Option<Unreachable>)> {
+    pub fn rule_reachability(&self) -> Vec<(&str, Option<Unreachable>)> {
         let results = self.rules.iter().enumerate().map(|(index, rule)| {
             if rule.condition.is_constantly(false) {
                 return (rule.id.as_str(), Some(Unreachable::Unreachable));
@@ -61,8 +61,8 @@ impl Rule {
             || other.condition.is_constantly(true)
                 && match other.outcome {
                     // A matching deny rule takes precedence over failed conditions.
-                    Outcome::Deny => true,
-                    Outcome::Allow | Outcome::AllowWithObligations => self.condition.never_fails(),
+                    DecisionOutcome::Deny => true,
+                    DecisionOutcome::Allow | DecisionOutcome::AllowWithObligations => self.condition.never_fails(),
                 }
     }
 }
@@ -120,7 +120,7 @@ mod tests {
             Some(Unreachable::ShadowedBy(other)) => other,
             None => String::new(),
         };
-        compiled(rules).unreachable_rules().into_iter().map(describe).collect()
+        compiled(rules).rule_reachability().into_iter().map(describe).collect()
     }
 
     fn decide(policy: &CompiledPolicy, lane: &str, inputs: &Map<String, Value>) -> PolicyDecision {
@@ -172,8 +172,8 @@ mod tests {
             "without `n` the second rule turns the decision into a denial"
         );
         let empty_inputs = Map::new();
-        assert_eq!(decide(&compiled(&rules), "", &empty_inputs).outcome, Outcome::Deny);
-        assert_eq!(decide(&compiled(&rules[..1]), "", &empty_inputs).outcome, Outcome::Allow);
+        assert_eq!(decide(&compiled(&rules), "", &empty_inputs).outcome, DecisionOutcome::Deny);
+        assert_eq!(decide(&compiled(&rules[..1]), "", &empty_inputs).outcome, DecisionOutcome::Allow);
         assert_eq!(
             unreachable_results(&[
                 ("always", WITH_OBLIGATIONS, &["notify_owner"]),
@@ -224,7 +224,7 @@ mod tests {
             situations in prop::collection::vec(situation(), 8),
         ) {
             let policy = compiled(&rules);
-            let reachable_rules: Vec<Rule> = policy.rules.iter().zip(policy.unreachable_rules())
+            let reachable_rules: Vec<Rule> = policy.rules.iter().zip(policy.rule_reachability())
                 .filter(|(_, (_, reason))| reason.is_none()).map(|(rule, _)| rule.clone()).collect();
             let reduced = CompiledPolicy::of(reachable_rules, policy.patterns.clone());
             for (lane, inputs) in &situations {

@@ -8,7 +8,7 @@ use super::{
     grammar::{self, TemplateSegment},
 };
 use crate::asset::{
-    content::embedded_schema::{EmbeddedSchema, SchemaRejection},
+    content::embedded_schema::{EmbeddedSchema, SchemaCheckFailure},
     kind::AssetKind,
 };
 use serde_json::{Map, Value};
@@ -235,11 +235,11 @@ impl ComposedPrompt {
     ///
     /// # Errors
     /// Returns a rejection when the response does not match the schema, or is too large to be checked.
-    pub fn check_response(&self, response: &str) -> Result<(), SchemaRejection> {
+    pub fn check_response(&self, response: &str) -> Result<(), SchemaCheckFailure> {
         match &self.response_schema {
             ResponseSchema::Unchecked => Ok(()),
             ResponseSchema::Compiled(schema) => schema.check_text(response),
-            ResponseSchema::Invalid => Err(SchemaRejection::Mismatch),
+            ResponseSchema::Invalid => Err(SchemaCheckFailure::Mismatch),
         }
     }
 

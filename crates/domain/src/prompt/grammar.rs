@@ -11,9 +11,9 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_security::skeleton;
 
 /// The maximum number of tokens in one template.
-pub const MAX_TOKENS: usize = 10_000;
+pub const MAX_TEMPLATE_TOKENS: usize = 10_000;
 /// The maximum length of a variable name, in characters.
-pub const MAX_NAME_CHARS: usize = 63;
+pub const MAX_VARIABLE_NAME_CHARS: usize = 63;
 /// The maximum length of a version label, in characters.
 const MAX_LABEL_CHARS: usize = 64;
 
@@ -83,7 +83,7 @@ pub fn scan(text: &str) -> Result<Vec<TemplateSegment>, PromptRefusal> {
             }
             TokenScan::Token(segment, end) => {
                 tokens += 1;
-                if tokens > MAX_TOKENS {
+                if tokens > MAX_TEMPLATE_TOKENS {
                     return Err(PromptRefusal::TooLarge { offset });
                 }
                 if !literal.is_empty() {
@@ -157,7 +157,7 @@ fn scan_slug(text: &str, start: usize) -> Option<(Slug, usize)> {
 fn scan_name(text: &str, start: usize) -> Option<(String, usize)> {
     let name = matching_prefix(text, start, |byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let is_valid_start = name.as_bytes().first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
-    (is_valid_start && name.len() <= MAX_NAME_CHARS).then(|| (name.to_owned(), start + name.len()))
+    (is_valid_start && name.len() <= MAX_VARIABLE_NAME_CHARS).then(|| (name.to_owned(), start + name.len()))
 }
 
 /// Scans `{{name}}`, with optional spaces inside the braces. Double braces around any other text remain literal, for
@@ -192,7 +192,7 @@ fn is_disguised_placeholder(inner: &str) -> bool {
             _ if character.is_ascii_alphanumeric() || character == '_' => length += 1,
             _ => return false,
         }
-        if length > MAX_NAME_CHARS {
+        if length > MAX_VARIABLE_NAME_CHARS {
             return false;
         }
     }
@@ -368,9 +368,9 @@ mod tests {
 
     #[test]
     fn limits_the_number_of_tokens() {
-        assert!(scan(&"{{a}}".repeat(MAX_TOKENS)).is_ok());
-        let refusal = scan(&"{{a}}".repeat(MAX_TOKENS + 1)).unwrap_err();
-        assert_eq!(refusal, PromptRefusal::TooLarge { offset: 5 * MAX_TOKENS });
+        assert!(scan(&"{{a}}".repeat(MAX_TEMPLATE_TOKENS)).is_ok());
+        let refusal = scan(&"{{a}}".repeat(MAX_TEMPLATE_TOKENS + 1)).unwrap_err();
+        assert_eq!(refusal, PromptRefusal::TooLarge { offset: 5 * MAX_TEMPLATE_TOKENS });
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use super::{composition::IncludedBody, *};
-use crate::asset::{content::embedded_schema::SchemaRejection, kind::AssetKind};
+use crate::asset::{content::embedded_schema::SchemaCheckFailure, kind::AssetKind};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -143,7 +143,7 @@ fn rejects_responses_that_violate_the_output_schema() {
         }
         PromptTemplate::parse(&content).unwrap().compose(|_| None).unwrap()
     };
-    let mismatch = Err(SchemaRejection::Mismatch);
+    let mismatch = Err(SchemaCheckFailure::Mismatch);
     let without_schema = composed(None);
     assert!(without_schema.check_response("anything").is_ok() && without_schema.compiled_response_schema_bytes() == 0);
     let with_object_schema = composed(Some(json!({"type": "object", "required": ["a"]})));

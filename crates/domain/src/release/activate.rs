@@ -37,7 +37,7 @@ pub struct UnmetRequirement {
 
 /// Whether the primary route of the bound model policy may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RouteStatus {
+pub enum PrimaryRouteApproval {
     /// The bound version approves the route, the model policy is active, and no later version withdraws the route.
     Approved,
     /// At least one condition of an approved route is not met.
@@ -70,7 +70,7 @@ pub enum FlowStatus {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActivationReport {
     /// The status of the bound model policy's primary route; `None` without a model policy.
-    pub primary_route: Option<RouteStatus>,
+    pub primary_route: Option<PrimaryRouteApproval>,
     /// The approved routes of the bound model policy, each with the state of its provider account.
     pub route_accounts: Vec<RouteAccount>,
     /// The status of the bound flow.
@@ -171,7 +171,7 @@ pub enum LaneSelection {
 impl LaneSelection {
     /// The lane that the activation takes now; `None` if it can take several.
     #[must_use]
-    pub const fn single_lane(&self) -> Option<Lane> {
+    pub const fn only_lane_taken_now(&self) -> Option<Lane> {
         match self {
             Self::All => None,
             Self::One(lane) => Some(*lane),
@@ -309,12 +309,12 @@ impl Release {
                 "model_policy_missing",
                 "the flow calls a provider: bind a version with the role `model_policy`",
             )),
-            Some(RouteStatus::NotApproved) => missing.push(unmet(
+            Some(PrimaryRouteApproval::NotApproved) => missing.push(unmet(
                 "model_policy",
                 "model_policy_not_approved",
                 "the primary route of the bound model policy is not approved",
             )),
-            None | Some(RouteStatus::Approved) => {}
+            None | Some(PrimaryRouteApproval::Approved) => {}
         }
     }
 
@@ -361,10 +361,10 @@ impl Release {
         if *selection != LaneSelection::All && Lane::ALL.iter().any(is_untargeted) {
             return Err(ReleaseRefusal::LaneNotTargeted);
         }
-        let untaken_lanes = deployment.untaken_lanes(self);
+        let untaken_lanes = deployment.target_lanes_not_held(self);
         let lanes_to_take: Vec<Lane> = untaken_lanes
             .into_iter()
-            .filter(|untaken| selection.single_lane().is_none_or(|lane| lane == *untaken))
+            .filter(|untaken| selection.only_lane_taken_now().is_none_or(|lane| lane == *untaken))
             .collect();
         if lanes_to_take.is_empty() {
             return Err(self.invalid_transition(deployment));

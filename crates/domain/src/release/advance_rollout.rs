@@ -71,7 +71,7 @@ impl Release {
 
     /// Whether the requirements of activation permit that the rollout takes its next lane.
     #[must_use]
-    pub fn check_next_lane(&self, report: &ActivationReport, rule: ApprovalRule) -> NextLaneGates {
+    pub fn evaluate_next_lane_gates(&self, report: &ActivationReport, rule: ApprovalRule) -> NextLaneGates {
         let next = self.rollout.as_ref().and_then(Rollout::next_lane);
         match (next, self.state.digest()) {
             (Some(_), Some(digest)) if self.check_requirements(digest, report, rule).is_err() => NextLaneGates::Blocked,

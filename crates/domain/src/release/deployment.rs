@@ -91,7 +91,7 @@ impl Deployment {
 
     /// The target lanes of the release that it does not hold.
     #[must_use]
-    pub fn untaken_lanes(&self, release: &Release) -> Vec<Lane> {
+    pub fn target_lanes_not_held(&self, release: &Release) -> Vec<Lane> {
         let targets = release.target_lane.lanes();
         targets.into_iter().filter(|lane| self.holder(*lane) != Some(release.release_id)).collect()
     }

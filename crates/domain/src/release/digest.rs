@@ -26,12 +26,12 @@ impl Release {
     /// The digest of the current bindings, references and target.
     #[must_use]
     pub fn bindings_digest(&self) -> BindingsDigest {
-        BindingsDigest(format!("blake3:{}", blake3::hash(self.digest_text().as_bytes()).to_hex()))
+        BindingsDigest(format!("blake3:{}", blake3::hash(self.bindings_digest_input().as_bytes()).to_hex()))
     }
 
     /// The text whose BLAKE3 digest is [`Self::bindings_digest`].
     #[must_use]
-    pub fn digest_text(&self) -> String {
+    pub fn bindings_digest_input(&self) -> String {
         let mut lines: Vec<String> = self
             .bindings
             .iter()

@@ -62,7 +62,7 @@ pub const REFERENCE_UNRESOLVED: &str = "reference_unresolved";
 
 /// The frozen version to which a reference in the content of a binding is resolved.
 #[must_use]
-pub fn resolve<'r>(
+pub fn find_frozen_reference<'r>(
     frozen: &'r [FrozenReference],
     binding: &Binding,
     slug: &Slug,

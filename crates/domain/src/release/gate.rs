@@ -13,7 +13,7 @@ use crate::{field_path, knowledge::ports::IndexPin};
 
 /// Whether the requirement of a gate is met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GateVerdict {
+pub enum GateResult {
     /// The requirement is met.
     Pass,
     /// The requirement is met, but people should read the warning.
@@ -22,7 +22,7 @@ pub enum GateVerdict {
     Blocked,
 }
 
-impl GateVerdict {
+impl GateResult {
     /// The wire form, such as `pass`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -44,7 +44,7 @@ pub struct Gate {
     /// The name of the gate, such as `flow`.
     pub name: &'static str,
     /// Whether the requirement is met.
-    pub verdict: GateVerdict,
+    pub verdict: GateResult,
     /// The name of the gate if it passes; otherwise the stable code of the problem.
     pub code: &'static str,
     /// The text that explains the result to people.
@@ -113,7 +113,7 @@ impl Release {
             return passed(to, "bindings", "the release binds versions");
         }
         let message = "the release binds no version, so there is nothing to review".to_owned();
-        Gate { to, lane: None, name: "bindings", verdict: GateVerdict::Warn, code: "no_bindings", message }
+        Gate { to, lane: None, name: "bindings", verdict: GateResult::Warn, code: "no_bindings", message }
     }
 
     fn approvals_gate(&self, to: StateName, rule: ApprovalRule) -> Gate {
@@ -161,7 +161,7 @@ impl Release {
             to,
             lane: None,
             name: gate,
-            verdict: GateVerdict::Warn,
+            verdict: GateResult::Warn,
             code,
             message,
         };
@@ -182,8 +182,8 @@ impl Release {
                     })
                     .collect()
             };
-            gates.extend(gates_of(&missing, GateVerdict::Blocked));
-            gates.extend(gates_of(&warnings, GateVerdict::Warn));
+            gates.extend(gates_of(&missing, GateResult::Blocked));
+            gates.extend(gates_of(&warnings, GateResult::Warn));
             if gates.len() == count_before {
                 gates.push(passed(StateName::Active, name, message));
             }
@@ -203,7 +203,7 @@ pub fn documents_gate(pins: &[IndexPin]) -> Option<Gate> {
         (false, 0) => Some(gate),
         (false, _) => {
             let message = format!("documents were added to {drifted} knowledge bases since the release was approved");
-            Some(Gate { verdict: GateVerdict::Warn, code: "documents_drifted", message, ..gate })
+            Some(Gate { verdict: GateResult::Warn, code: "documents_drifted", message, ..gate })
         }
     }
 }
@@ -229,11 +229,11 @@ fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gat
 }
 
 fn passed(to: StateName, name: &'static str, message: &str) -> Gate {
-    Gate { to, lane: None, name, verdict: GateVerdict::Pass, code: name, message: message.to_owned() }
+    Gate { to, lane: None, name, verdict: GateResult::Pass, code: name, message: message.to_owned() }
 }
 
 fn blocked(to: StateName, name: &'static str, code: &'static str, message: String) -> Gate {
-    Gate { to, lane: None, name, verdict: GateVerdict::Blocked, code, message }
+    Gate { to, lane: None, name, verdict: GateResult::Blocked, code, message }
 }
 
 #[cfg(test)]
@@ -251,8 +251,8 @@ mod tests {
         };
         assert_eq!(documents_gate(&[]), None);
         let gate = documents_gate(&[pin(0, 0), pin(3, 3)]).unwrap();
-        assert_eq!((gate.verdict, gate.code), (GateVerdict::Pass, "documents"));
+        assert_eq!((gate.verdict, gate.code), (GateResult::Pass, "documents"));
         let gate = documents_gate(&[pin(3, 3), pin(3, 4)]).unwrap();
-        assert_eq!((gate.verdict, gate.code, gate.name), (GateVerdict::Warn, "documents_drifted", "documents"));
+        assert_eq!((gate.verdict, gate.code, gate.name), (GateResult::Warn, "documents_drifted", "documents"));
     }
 }

@@ -39,7 +39,7 @@ impl ReleaseWithDeployment {
 
 /// A release with its tenant, for background tasks that cover all tenants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct TenantRelease {
+pub struct TenantReleaseKey {
     /// The tenant to which the release belongs.
     pub tenant: TenantId,
     /// The identifier of the release.
@@ -65,7 +65,7 @@ pub struct ReleaseFilter {
 
 /// The current revisions of a deployment and of access. A cached view is valid while both are unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Revisions {
+pub struct DeploymentAccessRevisions {
     /// The revision of the deployment.
     pub deployment: Revision,
     /// The access revision of the tenant.
@@ -174,7 +174,7 @@ pub trait DeploymentStore: Send + Sync {
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
-    ) -> Result<Option<Revisions>, StoreError>;
+    ) -> Result<Option<DeploymentAccessRevisions>, StoreError>;
     /// Stores a reassignment of lanes: the deployment, the release with its rollout, superseded and reinstated
     /// releases, the lane history and the evidence. If the release has a rollout, returns the time at which the current
     /// lane's soak started.
@@ -211,7 +211,7 @@ pub trait ServingReleaseStore: Send + Sync {
     /// Counts the newest ended runs of a release, at most `newest`, and the failures among them.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// Lists releases of all tenants that hold lanes, in a stable order from the release `after`.
-    async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError>;
+    async fn list_serving(&self, after: Option<TenantReleaseKey>, limit: u32) -> Result<Vec<TenantReleaseKey>, StoreError>;
 }
 
 /// Stores rollback recommendations.

@@ -5,7 +5,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp},
     notification_category::NotificationCategory,
     store::Change,
-    workload::interface::RolloutConfig,
+    workload::interface::RollbackThresholds,
 };
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub struct EndedRuns {
 
 /// The recommendation for a release, with the numbers from which it follows.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct RollbackRecommendation {
+pub struct RollbackAssessment {
     /// Whether a rollback is recommended.
     pub is_recommended: bool,
     /// The share of failed runs, from 0 to 1; 0 without runs.
@@ -41,9 +41,9 @@ impl EndedRuns {
     /// The recommendation that follows from these runs. A rollback is never recommended for fewer runs than the
     /// configured sample size.
     #[must_use]
-    pub fn recommend(self, config: &RolloutConfig) -> RollbackRecommendation {
+    pub fn assess_rollback(self, config: &RollbackThresholds) -> RollbackAssessment {
         let error_rate = self.error_rate();
-        RollbackRecommendation {
+        RollbackAssessment {
             is_recommended: self.ended >= config.sample_size() && error_rate > config.error_threshold(),
             error_rate,
             sample_size: self.ended,
@@ -58,7 +58,7 @@ impl Release {
     #[must_use]
     pub fn record_recommendation(
         &self,
-        recommendation: &RollbackRecommendation,
+        recommendation: &RollbackAssessment,
         stamp: &Stamp,
     ) -> Option<Change<Self>> {
         let advised = recommendation.is_recommended;

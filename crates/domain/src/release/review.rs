@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 pub const MAX_VERDICTS_PER_PERSON: usize = 50;
 
 /// The number of verdicts on a release at which further approvals are refused.
-pub const MAX_VERDICTS_FOR_APPROVAL: usize = 500;
+pub const VERDICT_SOFT_LIMIT: usize = 500;
 
 /// The maximum number of verdicts on a release, including objections. It is bounded, because each read of the release
 /// loads all verdicts without notes. At this number, at least the newer half are objections, which already block the
@@ -26,7 +26,7 @@ pub const MAX_STORED_VERDICTS: usize = 1_000;
 
 /// The decision of a reviewer about a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum ReleaseVerdict {
     /// The reviewer permits the activation of the release.
     Approved,
     /// The reviewer forbids the activation of the release.
@@ -35,7 +35,7 @@ pub enum Verdict {
     ChangesRequested,
 }
 
-impl Verdict {
+impl ReleaseVerdict {
     /// Every verdict.
     pub const ALL: [Self; 3] = [Self::Approved, Self::Rejected, Self::ChangesRequested];
 
@@ -62,7 +62,7 @@ pub struct ReviewerVerdict {
     /// The identifier of the verdict.
     pub approval_id: ApprovalId,
     /// The decision of the reviewer.
-    pub verdict: Verdict,
+    pub verdict: ReleaseVerdict,
     /// The actor that reviewed the release.
     pub by: ActorRef,
     /// The time of the verdict.
@@ -111,12 +111,12 @@ impl ApprovalRule {
     ///
     /// # Errors
     /// If the verdict is an approval and none of the roles can approve. An objection requires no role.
-    pub fn check_roles(&self, verdict: Verdict, roles: Roles) -> Result<(), ReleaseRefusal> {
+    pub fn check_reviewer_roles(&self, verdict: ReleaseVerdict, roles: Roles) -> Result<(), ReleaseRefusal> {
         match (verdict, self.roles) {
-            (Verdict::Approved, Some(needed)) if needed.intersection(roles).is_empty() => {
+            (ReleaseVerdict::Approved, Some(needed)) if needed.intersection(roles).is_empty() => {
                 Err(ReleaseRefusal::RoleDoesNotApprove { needed })
             }
-            (Verdict::Approved | Verdict::Rejected | Verdict::ChangesRequested, _) => Ok(()),
+            (ReleaseVerdict::Approved | ReleaseVerdict::Rejected | ReleaseVerdict::ChangesRequested, _) => Ok(()),
         }
     }
 
@@ -172,7 +172,7 @@ impl Release {
     /// Records a verdict. `changes_requested` returns a release under review to draft. The other verdicts do not change
     /// the state.
     ///
-    /// The limits are [`MAX_VERDICTS_PER_PERSON`] and [`MAX_VERDICTS_FOR_APPROVAL`]. A person may exceed them with one
+    /// The limits are [`MAX_VERDICTS_PER_PERSON`] and [`VERDICT_SOFT_LIMIT`]. A person may exceed them with one
     /// objection, unless that person's latest verdict on the digest already is an objection. Therefore a person who
     /// approved early can still object.
     ///
@@ -181,19 +181,19 @@ impl Release {
     pub fn record_verdict(
         &self,
         approval_id: ApprovalId,
-        verdict: Verdict,
+        verdict: ReleaseVerdict,
         note: Option<Note>,
         rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<Change<ReviewedRelease>, ReleaseRefusal> {
-        if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.is_author(&stamp.actor) {
+        if rule.self_approval == SelfApproval::Refused && verdict == ReleaseVerdict::Approved && self.is_author(&stamp.actor) {
             return Err(ReleaseRefusal::SelfApprovalNotAllowed);
         }
         let subject_digest = self.bindings_digest();
         self.check_verdict_limits(verdict, &subject_digest, &stamp.actor)?;
         let state = match (verdict, &self.state) {
-            (Verdict::ChangesRequested, State::ReviewReady { .. }) => State::Draft,
-            (Verdict::Approved | Verdict::Rejected | Verdict::ChangesRequested, state) => state.clone(),
+            (ReleaseVerdict::ChangesRequested, State::ReviewReady { .. }) => State::Draft,
+            (ReleaseVerdict::Approved | ReleaseVerdict::Rejected | ReleaseVerdict::ChangesRequested, state) => state.clone(),
         };
         let detail = json!({
             "approval_id": approval_id,
@@ -219,16 +219,16 @@ impl Release {
 
     fn check_verdict_limits(
         &self,
-        verdict: Verdict,
+        verdict: ReleaseVerdict,
         digest: &BindingsDigest,
         reviewer: &ActorRef,
     ) -> Result<(), ReleaseRefusal> {
         let own_verdicts = || self.approvals.iter().filter(|approval| approval.by == *reviewer);
         let is_within_limits =
-            own_verdicts().count() < MAX_VERDICTS_PER_PERSON && self.approvals.len() < MAX_VERDICTS_FOR_APPROVAL;
+            own_verdicts().count() < MAX_VERDICTS_PER_PERSON && self.approvals.len() < VERDICT_SOFT_LIMIT;
         let is_new_objection = || {
             let newest = own_verdicts().rfind(|approval| approval.subject_digest == *digest);
-            verdict != Verdict::Approved && newest.is_none_or(|newest| newest.verdict == Verdict::Approved)
+            verdict != ReleaseVerdict::Approved && newest.is_none_or(|newest| newest.verdict == ReleaseVerdict::Approved)
         };
         if is_within_limits || (self.approvals.len() < MAX_STORED_VERDICTS && is_new_objection()) {
             return Ok(());
@@ -276,7 +276,7 @@ impl Release {
         let mut refused = false;
         for approval in &self.approvals {
             match approval.verdict {
-                Verdict::Approved if approval.subject_digest == *digest => {
+                ReleaseVerdict::Approved if approval.subject_digest == *digest => {
                     let is_excluded_author =
                         rule.self_approval == SelfApproval::Refused && self.is_author(&approval.by);
                     // An approval that does not count does not override an earlier objection either.
@@ -288,8 +288,8 @@ impl Release {
                         approvers.push(&approval.by);
                     }
                 }
-                Verdict::Approved => {}
-                Verdict::Rejected | Verdict::ChangesRequested => refused = true,
+                ReleaseVerdict::Approved => {}
+                ReleaseVerdict::Rejected | ReleaseVerdict::ChangesRequested => refused = true,
             }
         }
         let needed = rule.min_approvals.max(1);

@@ -16,7 +16,7 @@ use crate::{
     note::MAX_NOTE_CHARS,
     notification_category::NotificationCategory,
     rollout::Rollout,
-    text::{is_blank, is_prose},
+    text::{is_blank, is_blank_or_prose},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ impl ReleaseEvidenceArtifact {
 
     /// A path that names the document in responses. The artifact store has no object at this path.
     #[must_use]
-    pub fn storage_ref(&self) -> String {
+    pub fn storage_ref_for_display(&self) -> String {
         format!("evidence/releases/{}/{}/{}.json", self.release_id, self.artifact_id, self.kind)
     }
 }
@@ -88,7 +88,7 @@ pub struct RollbackRecord {
 /// The earlier holders of a lane, latest first. The current holder is excluded, and so is each release that was rolled
 /// back from the lane. `history` must be ordered newest first.
 #[must_use]
-pub fn earlier_holders(history: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
+pub fn rollback_candidates(history: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
     let of_lane = || history.iter().filter(|entry| entry.lane == lane);
     let mut skipped: BTreeSet<ReleaseId> =
         of_lane().filter(|entry| entry.reason == MoveReason::Rollback).filter_map(|entry| entry.from).collect();
@@ -101,7 +101,7 @@ pub fn earlier_holders(history: &[LaneHistoryEntry], lane: Lane, holder: Release
 /// # Errors
 /// If the reason is blank, too long, or contains invisible characters.
 pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
-    if is_blank(reason) || !is_prose(reason, MAX_NOTE_CHARS) { Err(ReleaseRefusal::InvalidReason) } else { Ok(()) }
+    if is_blank(reason) || !is_blank_or_prose(reason, MAX_NOTE_CHARS) { Err(ReleaseRefusal::InvalidReason) } else { Ok(()) }
 }
 
 /// The lanes that a release holds. The lane that it took last is first; among lanes taken together, the most general is
@@ -133,7 +133,7 @@ impl Release {
     ///
     /// # Errors
     /// When the release is active and another one holds the lane.
-    pub fn check_holds_lane(&self, lane: Lane, deployment: &Deployment) -> Result<(), ReleaseRefusal> {
+    pub fn check_lane_if_active(&self, lane: Lane, deployment: &Deployment) -> Result<(), ReleaseRefusal> {
         let is_active = matches!(self.state, State::Active { .. });
         if is_active && deployment.holder(lane) != Some(self.release_id) {
             return Err(ReleaseRefusal::LaneNotHeld);
@@ -314,8 +314,8 @@ mod tests {
         ];
         for (steps, holder, expected) in cases {
             let expected: Vec<ReleaseId> = expected.iter().map(|number| release(*number)).collect();
-            assert_eq!(earlier_holders(&history(steps), Lane::Guided, release(holder)), expected, "{steps:?}");
-            assert!(earlier_holders(&history(steps), Lane::Standard, release(holder)).is_empty());
+            assert_eq!(rollback_candidates(&history(steps), Lane::Guided, release(holder)), expected, "{steps:?}");
+            assert!(rollback_candidates(&history(steps), Lane::Standard, release(holder)).is_empty());
         }
     }
 

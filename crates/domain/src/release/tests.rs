@@ -3,15 +3,15 @@ mod frozen_references;
 mod verdict_limits;
 
 use super::{
-    activate::{ActivationReport, FlowStatus, LaneSelection, RouteStatus, UnenforcedControl},
+    activate::{ActivationReport, FlowStatus, LaneSelection, PrimaryRouteApproval, UnenforcedControl},
     advance_rollout::AdvanceTrigger,
     deployment::{DeploymentChange, DeploymentRecord},
     frozen_reference::REFERENCE_UNRESOLVED,
-    gate::{GateContext, GateVerdict},
+    gate::{GateContext, GateResult},
     lane::Lane,
     missing_policy_input::UndeclaredInput,
     recommendation::EndedRuns,
-    review::{ApprovalRule, SelfApproval, Verdict},
+    review::{ApprovalRule, SelfApproval, ReleaseVerdict},
     *,
 };
 use crate::rollout::{AdvanceMode, RolloutPlan, SoakStatus};
@@ -75,11 +75,11 @@ fn bind(release: &Release, kind: AssetKind, number: u128) -> Result<Release, Rel
 fn approved(number: u128) -> Release {
     let bound = bind(&draft(number), AssetKind::PolicyBundle, 20).unwrap();
     let ready = bound.submit(Ok(Vec::new()), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
-    let reviewed = review(&ready, "user:bob", Verdict::Approved);
+    let reviewed = review(&ready, "user:bob", ReleaseVerdict::Approved);
     reviewed.move_to_approved(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap().next.clone()
 }
 
-fn review(release: &Release, reviewer: &str, verdict: Verdict) -> Release {
+fn review(release: &Release, reviewer: &str, verdict: ReleaseVerdict) -> Release {
     let change = release.record_verdict(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer));
     change.unwrap().next.release.clone()
 }
@@ -150,7 +150,7 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
     let (release, deployment) = release_in_state(from);
     assert_eq!(release.state.name(), from);
     let stamp = stamp("user:ops");
-    let reviewed = review(&release, "user:bob", Verdict::Approved);
+    let reviewed = review(&release, "user:bob", ReleaseVerdict::Approved);
     let earlier_release = earlier_holder();
     let (artifact_id, reason) = (Uuid::from_u128(40).into(), "It answers in riddles.");
     let rollbacks = Lane::ALL.map(|lane| (lane, &earlier_release));
@@ -234,7 +234,7 @@ fn valid_transitions_match_possible_ones() {
 fn gates_agree_with_transitions() {
     for from in StateName::ALL {
         let (release, deployment) = release_in_state(from);
-        let reviewed = review(&release, "user:bob", Verdict::Approved);
+        let reviewed = review(&release, "user:bob", ReleaseVerdict::Approved);
         let context = GateContext {
             deployment: &deployment,
             approval_rule: APPROVAL_RULE,
@@ -246,9 +246,9 @@ fn gates_agree_with_transitions() {
             try_transitions(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some())
         {
             let target_gates = || gates.iter().filter(|gate| gate.to == to);
-            let blocked = target_gates().any(|gate| gate.lane.is_none() && gate.verdict == GateVerdict::Blocked);
+            let blocked = target_gates().any(|gate| gate.lane.is_none() && gate.verdict == GateResult::Blocked);
             let lanes_blocked = target_gates().any(|gate| gate.lane.is_some())
-                && target_gates().filter(|gate| gate.lane.is_some()).all(|gate| gate.verdict == GateVerdict::Blocked);
+                && target_gates().filter(|gate| gate.lane.is_some()).all(|gate| gate.verdict == GateResult::Blocked);
             assert_eq!(valid_states.contains(&to) && !blocked && !lanes_blocked, result.is_ok(), "{from:?} -> {name}");
         }
     }
@@ -371,21 +371,21 @@ fn approvals_count_only_for_reviewed_digest() {
         approve(&ready, APPROVAL_RULE),
         Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false, excludes_authors: false })
     );
-    let reviewed = review(&ready, "user:bob", Verdict::Approved);
+    let reviewed = review(&ready, "user:bob", ReleaseVerdict::Approved);
     let changed =
         bind(&reviewed.reopen(&empty_deployment(), &stamp).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
     let resubmitted = changed.submit(Ok(Vec::new()), &empty_deployment(), &stamp).unwrap().next.clone();
     assert!(approve(&resubmitted, APPROVAL_RULE).is_err());
     let rule = ApprovalRule { min_approvals: 2, ..APPROVAL_RULE };
-    let approved_twice = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);
+    let approved_twice = review(&review(&ready, "user:bob", ReleaseVerdict::Approved), "user:bob", ReleaseVerdict::Approved);
     assert!(approve(&approved_twice, rule).is_err(), "one person counts once");
-    assert!(approve(&review(&approved_twice, "user:eve", Verdict::Approved), rule).is_ok());
-    let rejected = review(&approved_twice, "user:eve", Verdict::Rejected);
+    assert!(approve(&review(&approved_twice, "user:eve", ReleaseVerdict::Approved), rule).is_ok());
+    let rejected = review(&approved_twice, "user:eve", ReleaseVerdict::Rejected);
     assert_eq!(
         approve(&rejected, APPROVAL_RULE),
         Err(ReleaseRefusal::ApprovalRequired { counted: 1, needed: 1, refused: true, excludes_authors: false })
     );
-    let reapproved = review(&rejected, "user:bob", Verdict::Approved);
+    let reapproved = review(&rejected, "user:bob", ReleaseVerdict::Approved);
     assert!(approve(&reapproved, APPROVAL_RULE).is_ok());
 }
 
@@ -393,9 +393,9 @@ fn approvals_count_only_for_reviewed_digest() {
 fn refuses_approval_by_authors() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
     let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..APPROVAL_RULE };
-    let result = ready.record_verdict(Uuid::from_u128(9).into(), Verdict::Approved, None, strict, &stamp("user:ada"));
+    let result = ready.record_verdict(Uuid::from_u128(9).into(), ReleaseVerdict::Approved, None, strict, &stamp("user:ada"));
     assert_eq!(result.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApprovalNotAllowed);
-    let self_approved = review(&ready, "user:ada", Verdict::Approved);
+    let self_approved = review(&ready, "user:ada", ReleaseVerdict::Approved);
     assert!(
         self_approved.move_to_approved(strict, &empty_deployment(), &stamp("user:ops")).is_err(),
         "an earlier own approval does not count"
@@ -405,9 +405,9 @@ fn refuses_approval_by_authors() {
 #[test]
 fn changes_requested_returns_release_to_draft() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
-    assert_eq!(review(&ready, "user:bob", Verdict::ChangesRequested).state, State::Draft);
+    assert_eq!(review(&ready, "user:bob", ReleaseVerdict::ChangesRequested).state, State::Draft);
     let (active, _) = release_in_state(StateName::Active);
-    assert_eq!(review(&active, "user:bob", Verdict::ChangesRequested).state.name(), StateName::Active);
+    assert_eq!(review(&active, "user:bob", ReleaseVerdict::ChangesRequested).state.name(), StateName::Active);
 }
 
 #[test]
@@ -453,7 +453,7 @@ fn reports_all_unmet_requirements_at_once() {
     ]
     "#);
     let report = ActivationReport {
-        primary_route: Some(RouteStatus::NotApproved),
+        primary_route: Some(PrimaryRouteApproval::NotApproved),
         flow: FlowStatus::Invalid,
         ..met_requirements()
     };
@@ -484,7 +484,7 @@ fn refuses_untargeted_lane() {
     release.0.target_lane = TargetLane::One(Lane::Guided);
     let digest = release.bindings_digest();
     release.0.state = State::Approved { digest };
-    release = review(&release, "user:bob", Verdict::Approved);
+    release = review(&release, "user:bob", ReleaseVerdict::Approved);
     let untargeted = release.activate(
         &LaneSelection::One(Lane::Standard),
         &empty_deployment(),

@@ -3,7 +3,7 @@
 
 use super::{
     StateName,
-    gate::{Gate, GateVerdict},
+    gate::{Gate, GateResult},
 };
 use crate::knowledge::retrieval::{EmbeddingModel, IndexWarning};
 
@@ -43,18 +43,18 @@ pub fn vector_gates(statuses: &[VectorIndexStatus]) -> Vec<Gate> {
     gates.extend(embedding);
     if gates.is_empty() {
         let message = "queries are embedded by the models that made the indexes";
-        gates.push(activation_gate("embedding", GateVerdict::Pass, "embedding", message.to_owned()));
+        gates.push(activation_gate("embedding", GateResult::Pass, "embedding", message.to_owned()));
     }
     let count_before = gates.len();
     let capped_gate = |index_status: &VectorIndexStatus| {
         let warning = IndexWarning::VectorSearchCapped { limit: index_status.capped_at? };
         let message = format!("`{}`: {}", index_status.slug, warning.message());
-        Some(activation_gate("vector_search", GateVerdict::Warn, warning.code(), message))
+        Some(activation_gate("vector_search", GateResult::Warn, warning.code(), message))
     };
     gates.extend(statuses.iter().filter_map(capped_gate));
     if gates.len() == count_before {
         let message = "vector searches compare every chunk";
-        gates.push(activation_gate("vector_search", GateVerdict::Pass, "vector_search", message.to_owned()));
+        gates.push(activation_gate("vector_search", GateResult::Pass, "vector_search", message.to_owned()));
     }
     gates
 }
@@ -80,10 +80,10 @@ fn embedding_gate(index_status: &VectorIndexStatus) -> Option<Gate> {
             ),
         ),
     };
-    Some(activation_gate("embedding", GateVerdict::Warn, code, message))
+    Some(activation_gate("embedding", GateResult::Warn, code, message))
 }
 
-fn activation_gate(name: &'static str, verdict: GateVerdict, code: &'static str, message: String) -> Gate {
+fn activation_gate(name: &'static str, verdict: GateResult, code: &'static str, message: String) -> Gate {
     Gate { to: StateName::Active, lane: None, name, verdict, code, message }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{AdvanceMode, Rollout};
 use crate::{
-    release::recommendation::{EndedRuns, RollbackRecommendation},
-    workload::{Status, interface::RolloutConfig},
+    release::recommendation::{EndedRuns, RollbackAssessment},
+    workload::{WorkloadStatus, interface::RollbackThresholds},
 };
 
 /// The minimum number of ended runs on a lane before an advance. If the workload configures a smaller sample size, that
@@ -73,11 +73,11 @@ pub struct AdvanceInputs {
     /// The soak status of the current lane.
     pub soak_status: SoakStatus,
     /// The rollback recommendation for the release, based on its latest runs on all lanes.
-    pub recommendation: RollbackRecommendation,
+    pub recommendation: RollbackAssessment,
     /// Whether the gates permit the rollout to take its next lane.
     pub next_lane_gates: NextLaneGates,
     /// Whether the workload accepts runs.
-    pub workload_status: Status,
+    pub workload_status: WorkloadStatus,
     /// The number of runs on the lane that must have ended before an advance.
     pub required_runs: u32,
 }
@@ -87,10 +87,10 @@ impl AdvanceInputs {
     #[must_use]
     pub fn new(
         soak_status: SoakStatus,
-        recommendation: RollbackRecommendation,
+        recommendation: RollbackAssessment,
         next_lane_gates: NextLaneGates,
-        workload_status: Status,
-        config: &RolloutConfig,
+        workload_status: WorkloadStatus,
+        config: &RollbackThresholds,
     ) -> Self {
         Self {
             soak_status,
@@ -117,7 +117,7 @@ impl Rollout {
             return None;
         }
         let AdvanceInputs { soak_status, recommendation, next_lane_gates, workload_status, required_runs } = inputs;
-        if *workload_status != Status::Registered {
+        if *workload_status != WorkloadStatus::Registered {
             return Some(HoldReason::WorkloadStopped);
         }
         if recommendation.is_recommended {
@@ -152,13 +152,13 @@ mod tests {
 
     fn advance_inputs(soak_left: u64, ended: u32, failed: u32, recommended: bool) -> AdvanceInputs {
         let recommendation =
-            RollbackRecommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
+            RollbackAssessment { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
         let soak_status = SoakStatus { soak_seconds_left: soak_left, runs: EndedRuns { ended, failed } };
         AdvanceInputs {
             soak_status,
             recommendation,
             next_lane_gates: NextLaneGates::Open,
-            workload_status: Status::Registered,
+            workload_status: WorkloadStatus::Registered,
             required_runs: 5,
         }
     }
@@ -174,7 +174,7 @@ mod tests {
             (advance_inputs(0, 10, 3, false), true, None),
             (advance_inputs(0, 10, 0, true), false, Some(HoldReason::RollbackRecommended)),
             (
-                AdvanceInputs { workload_status: Status::Suspended, ..advance_inputs(0, 10, 0, false) },
+                AdvanceInputs { workload_status: WorkloadStatus::Suspended, ..advance_inputs(0, 10, 0, false) },
                 false,
                 Some(HoldReason::WorkloadStopped),
             ),
@@ -198,10 +198,10 @@ mod tests {
     fn small_sample_size_lowers_required_runs() {
         let soak_status = SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } };
         let required_runs = |sample_size: u32| {
-            let config: RolloutConfig =
+            let config: RollbackThresholds =
                 serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
             let runs = EndedRuns { ended: 0, failed: 0 };
-            AdvanceInputs::new(soak_status, runs.recommend(&config), NextLaneGates::Open, Status::Registered, &config)
+            AdvanceInputs::new(soak_status, runs.assess_rollback(&config), NextLaneGates::Open, WorkloadStatus::Registered, &config)
                 .required_runs
         };
         assert_eq!((required_runs(20), required_runs(5), required_runs(2)), (5, 5, 2));

@@ -3,7 +3,7 @@
 use super::SoakStatus;
 use crate::{
     id::ReleaseId,
-    release::{Release, ports::TenantRelease},
+    release::{Release, ports::TenantReleaseKey},
     store::{Change, CommitError, StoreError},
     tenant::TenantScope,
 };
@@ -23,7 +23,7 @@ pub trait RolloutStore: Send + Sync {
     ) -> Result<Option<SoakStatus>, StoreError>;
     /// Lists the releases of all tenants with an automatic rollout whose soak has ended, in a stable order, starting
     /// after the given release.
-    async fn list_soaked(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError>;
+    async fn list_soaked(&self, after: Option<TenantReleaseKey>, limit: u32) -> Result<Vec<TenantReleaseKey>, StoreError>;
     /// Stores that the rollout controller holds a rollout, with the reason.
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

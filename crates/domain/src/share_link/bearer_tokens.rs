@@ -21,7 +21,7 @@ pub struct TokenHash([u8; 32]);
 impl TokenHash {
     /// Creates a hash from its stored bytes.
     #[must_use]
-    pub const fn new(bytes: [u8; 32]) -> Self {
+    pub const fn from_hash_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 

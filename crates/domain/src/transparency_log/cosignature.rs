@@ -67,7 +67,7 @@ impl WitnessKey {
 
     /// The signature line for a signature of [`cosigned_message`] by this key.
     #[must_use]
-    pub fn cosignature(&self, seconds: u64, signature: &[u8; 64]) -> NoteSignature {
+    pub fn cosignature_line(&self, seconds: u64, signature: &[u8; 64]) -> NoteSignature {
         self.0.line([seconds.to_be_bytes().as_slice(), signature].concat())
     }
 }

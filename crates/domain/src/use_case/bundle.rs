@@ -16,7 +16,7 @@ use crate::{
     prompt::argument_names,
     secret::contains_likely_credential,
     slug::Slug,
-    text::{is_name, is_prose},
+    text::{is_name, is_blank_or_prose},
 };
 pub use plan_inputs::PlanInput;
 use plan_inputs::{argument_type, declared_inputs, read_inputs};
@@ -111,7 +111,7 @@ impl BundlePlan {
             return Err(BundleRefusal::Invalid(problems.0));
         }
         let name = problems.text(members, "name", |text| is_name(text, MAX_NAME_CHARS));
-        let summary = problems.text(members, "summary", |text| is_prose(text, MAX_SUMMARY_CHARS));
+        let summary = problems.text(members, "summary", |text| is_blank_or_prose(text, MAX_SUMMARY_CHARS));
         let model_policy_ref = problems.slug(members);
         let connections = problems.connections(members);
         let template = problems.template(members);

@@ -1,6 +1,6 @@
 //! The store port of use cases.
 
-use super::{Publication, Refinement, UseCase, UseCaseStatus, UseCaseSummary};
+use super::{Publication, RefinedUseCase, UseCase, UseCaseStatus, UseCaseSummary};
 use crate::{
     id::{UseCaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -102,7 +102,7 @@ pub trait UseCaseStore: Send + Sync {
     async fn commit_refinement(
         &self,
         scope: TenantScope,
-        change: Change<Refinement>,
+        change: Change<RefinedUseCase>,
         key: &RefinementKey,
     ) -> Result<(), CommitError>;
 }

@@ -1,6 +1,6 @@
 //! Publication of a use case: creates its assets, workload and release draft.
 
-use super::{Pieces, UseCase, UseCaseRecord, UseCaseRefusal, UseCaseStatus, bundle::PlanInput};
+use super::{UseCaseAssets, UseCase, UseCaseRecord, UseCaseRefusal, UseCaseStatus, bundle::PlanInput};
 use crate::{
     access::OwnerRef,
     access_request::AccessRequest,
@@ -24,7 +24,7 @@ const MAX_NAME_PART_CHARS: usize = 32;
 
 /// The content of the policy bundle that publication creates. It allows runs in `dev` and denies them elsewhere.
 #[must_use]
-pub fn default_policy_content() -> Value {
+pub fn dev_only_policy_content() -> Value {
     json!({
         "rules": [{
             "id": "allow_in_dev", "condition": "environment == 'dev'", "outcome": "allow", "reason_code": "allowed_in_dev",
@@ -123,7 +123,7 @@ impl UseCase {
         if let Some(created) = &created {
             next.0.workload_id = Some(created.workload.workload_id);
             next.0.release_id = Some(created.release.release_id);
-            next.0.pieces = Some(Pieces {
+            next.0.pieces = Some(UseCaseAssets {
                 flow: ids.flow.0,
                 prompt: ids.prompt.0,
                 model_policy: context.model_policy.asset_id,
@@ -175,7 +175,7 @@ impl UseCase {
                 bindable_versions.push(bundle.clone());
             }
             None => {
-                let created = create_asset(AssetKind::PolicyBundle, "policy", ids.policy, &default_policy_content());
+                let created = create_asset(AssetKind::PolicyBundle, "policy", ids.policy, &dev_only_policy_content());
                 let created = created.ok_or_else(|| not_publishable.clone())?;
                 bindable_versions.extend(bindable(&created));
                 assets.push(created);

@@ -14,7 +14,7 @@ pub use field::{FieldType, InputField};
 pub use problem::{ExpectedType, InterfaceProblem, MAX_PROBLEMS, ProblemKind};
 pub use theme::Theme;
 
-use crate::text::is_prose;
+use crate::text::is_blank_or_prose;
 use problem::Problems;
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
@@ -104,7 +104,7 @@ wire_enum! {
 
 /// The thresholds from which rollback recommendations are computed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct RolloutConfig {
+pub struct RollbackThresholds {
     /// The number of latest runs to evaluate, 1 to 1000; `None` selects the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     sample_size: Option<u32>,
@@ -113,7 +113,7 @@ pub struct RolloutConfig {
     error_threshold: Option<Number>,
 }
 
-impl RolloutConfig {
+impl RollbackThresholds {
     /// The number of latest runs to evaluate, or its default.
     #[must_use]
     pub fn sample_size(&self) -> u32 {
@@ -140,7 +140,7 @@ pub struct InterfaceConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     theme: Option<Theme>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rollout_config: Option<RolloutConfig>,
+    rollout_config: Option<RollbackThresholds>,
     #[serde(skip_serializing_if = "Option::is_none")]
     access_mode: Option<AccessMode>,
 }
@@ -191,7 +191,7 @@ impl InterfaceConfig {
 
     /// The thresholds of rollback recommendations; omitted ones have their defaults.
     #[must_use]
-    pub fn rollout_config(&self) -> RolloutConfig {
+    pub fn rollback_thresholds(&self) -> RollbackThresholds {
         self.rollout_config.clone().unwrap_or_default()
     }
 
@@ -247,7 +247,7 @@ fn parse_config(document: &Value, findings: &mut Problems) -> Option<InterfaceCo
     });
     let description = findings.read_optional(members, "description").and_then(|value| {
         let text = findings.read_text("description", value)?;
-        let is_valid = is_prose(text, MAX_DESCRIPTION_CHARS);
+        let is_valid = is_blank_or_prose(text, MAX_DESCRIPTION_CHARS);
         findings.check("description", is_valid, ProblemKind::Text).then(|| text.to_owned())
     });
     let input_fields = findings
@@ -274,7 +274,7 @@ fn parse_config(document: &Value, findings: &mut Problems) -> Option<InterfaceCo
     })
 }
 
-fn parse_rollout_config(value: &Value, path: &str, findings: &mut Problems) -> Option<RolloutConfig> {
+fn parse_rollout_config(value: &Value, path: &str, findings: &mut Problems) -> Option<RollbackThresholds> {
     let members = findings.read_object(value, path, &["sample_size", "error_threshold"])?;
     let sample_size = findings
         .read_optional(members, "sample_size")
@@ -285,7 +285,7 @@ fn parse_rollout_config(value: &Value, path: &str, findings: &mut Problems) -> O
         let is_fraction = number.as_f64().is_some_and(|number| (0.0..=1.0).contains(&number));
         findings.check(&path, is_fraction, ProblemKind::OutOfBounds).then(|| number.clone())
     });
-    Some(RolloutConfig { sample_size, error_threshold })
+    Some(RollbackThresholds { sample_size, error_threshold })
 }
 
 #[cfg(test)]

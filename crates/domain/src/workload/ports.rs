@@ -1,6 +1,6 @@
 //! The store port of workloads.
 
-use super::{Status, Workload, interface::PresentationMode};
+use super::{WorkloadStatus, Workload, interface::PresentationMode};
 use crate::{
     access::{OwnerRef, rights::VisibleScopes},
     id::{WorkloadId, WorkspaceId},
@@ -18,14 +18,14 @@ pub struct WorkloadFilter {
     /// Only workloads of this workspace.
     pub workspace: Option<WorkspaceId>,
     /// Only workloads with this status.
-    pub status: Option<Status>,
+    pub status: Option<WorkloadStatus>,
     /// Only workloads within the scopes that the caller sees; `None` for the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
 }
 
 /// The filter of a list of runtime interfaces: workloads that accept runs and have an interface.
 #[derive(Clone, Debug, Default)]
-pub struct RuntimeFilter {
+pub struct RuntimeInterfaceFilter {
     /// Only interfaces of workloads in this workspace.
     pub workspace: Option<WorkspaceId>,
     /// Only interfaces with this presentation mode.
@@ -51,7 +51,7 @@ pub trait WorkloadStore: Send + Sync {
     async fn list_runtime(
         &self,
         scope: TenantScope,
-        filter: &RuntimeFilter,
+        filter: &RuntimeInterfaceFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError>;
     /// Lists a page of workloads, newest first.

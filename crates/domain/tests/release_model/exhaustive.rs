@@ -11,7 +11,7 @@ use crate::{
         check_conformance, check_invariants,
     },
 };
-use fairway_domain::release::{StateName, review::Verdict};
+use fairway_domain::release::{StateName, review::ReleaseVerdict};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A release as a part of a state's key: its state, the status and remaining lanes of its rollout, the release that it
@@ -120,7 +120,7 @@ fn explore(releases: usize, plans: &[Vec<LaneIndex>], depth: usize) -> Explorati
     let targets = vec![None; releases];
     let (mut store, mut model) = (fixtures.store_with_drafts(&targets), Model::new(&targets));
     for release in 0..releases {
-        let verdict = Operation::Review(release, Verdict::Approved);
+        let verdict = Operation::Review(release, ReleaseVerdict::Approved);
         for operation in [Operation::Submit(release), verdict, Operation::Approve(release)] {
             store.execute(&mut model, &operation, &fixtures).unwrap();
         }

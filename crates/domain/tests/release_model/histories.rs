@@ -116,7 +116,7 @@ fn each_activation_of_all_lanes_supersedes_the_previous_release() {
     let fixtures = Fixtures::new();
     let targets = [None; RELEASES];
     let (mut store, mut model) = (fixtures.store_with_drafts(&targets), Model::new(&targets));
-    let verdict = fairway_domain::release::review::Verdict::Approved;
+    let verdict = fairway_domain::release::review::ReleaseVerdict::Approved;
     // The releases are activated in another order than that of their creation.
     for release in [2, 0, 4, 1, 3] {
         let operations = [Operation::Submit(release), Operation::Review(release, verdict), Operation::Approve(release)];

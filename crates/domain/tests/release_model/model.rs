@@ -12,7 +12,7 @@ mod history;
 pub(crate) use conformance::{
     Decision, DecisionInput, ReleaseStatuses, StoredState, check_conformance, check_invariants, decide,
 };
-use fairway_domain::release::{StateName, lane::MoveReason, review::Verdict};
+use fairway_domain::release::{StateName, lane::MoveReason, review::ReleaseVerdict};
 use fairway_domain::rollout::RolloutStatus;
 pub(crate) use history::{History, LaneSelection, Operation, RequestOutcome, Step, first_seed, history_seed};
 use std::collections::BTreeSet;
@@ -69,7 +69,7 @@ pub(crate) struct ReleaseRecord {
     pub(crate) supersedes: Option<ReleaseIndex>,
     /// The number of changes of the bindings. A verdict applies only to the edition that it reviewed.
     bindings_edition: u32,
-    verdicts: Vec<(Verdict, u32)>,
+    verdicts: Vec<(ReleaseVerdict, u32)>,
     /// The revision of the release, which increments with each change.
     pub(crate) revision: i64,
 }
@@ -204,8 +204,8 @@ impl Model {
     pub(crate) fn is_approved(&self, release: ReleaseIndex) -> bool {
         let ReleaseRecord { bindings_edition: edition, verdicts, .. } = &self.releases[release];
         let is_current =
-            |(verdict, verdict_edition): &&(Verdict, u32)| *verdict != Verdict::Approved || verdict_edition == edition;
-        verdicts.iter().rev().find(is_current).is_some_and(|(verdict, _)| *verdict == Verdict::Approved)
+            |(verdict, verdict_edition): &&(ReleaseVerdict, u32)| *verdict != ReleaseVerdict::Approved || verdict_edition == edition;
+        verdicts.iter().rev().find(is_current).is_some_and(|(verdict, _)| *verdict == ReleaseVerdict::Approved)
     }
 
     fn bind(&mut self, release: ReleaseIndex) -> Result<(), Refusal> {
@@ -227,11 +227,11 @@ impl Model {
         Ok(())
     }
 
-    fn review(&mut self, release: ReleaseIndex, verdict: Verdict) {
+    fn review(&mut self, release: ReleaseIndex, verdict: ReleaseVerdict) {
         let record = &mut self.releases[release];
         record.verdicts.push((verdict, record.bindings_edition));
         record.revision += 1;
-        if record.state == StateName::ReviewReady && verdict == Verdict::ChangesRequested {
+        if record.state == StateName::ReviewReady && verdict == ReleaseVerdict::ChangesRequested {
             record.state = StateName::Draft;
         }
         // A verdict on an active release also increments the revision of its deployment, because responses about lanes

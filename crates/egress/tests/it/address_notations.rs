@@ -1,11 +1,11 @@
 //! T35 of docs/security.md: addresses of this machine and of internal networks are refused in every notation.
 
 use crate::counting_listener::{CountingListener, Reply, ScriptedResolver, get};
-use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, ServerMode};
+use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, ResponseLimits, ServerMode};
 
 /// Returns the failure of a request to an address, from either the creation of the endpoint or the request.
 async fn failure_of(guard: &Guard, address: &str) -> EgressError {
-    match guard.endpoint(address, Limits::default()) {
+    match guard.endpoint(address, ResponseLimits::default()) {
         Ok(endpoint) => endpoint.send(get()).await.unwrap_err(),
         Err(error) => error,
     }
@@ -54,7 +54,7 @@ async fn refuses_every_notation_of_this_machine() {
     assert_eq!(canary.connection_count(), 0);
     // With an allowance, the request reaches the listener.
     let allowed = Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
-    let response = allowed.endpoint(&format!("http://127.1:{port}/"), Limits::default()).unwrap().send(get()).await;
+    let response = allowed.endpoint(&format!("http://127.1:{port}/"), ResponseLimits::default()).unwrap().send(get()).await;
     assert_eq!((response.unwrap().read_all().await.unwrap().as_ref(), canary.connection_count()), (&b"fine"[..], 1));
 }
 

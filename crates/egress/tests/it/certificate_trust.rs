@@ -1,7 +1,7 @@
 //! TLS certificates are trusted if a public or system authority issued them for the requested name.
 
 use crate::counting_listener::{ScriptedResolver, get};
-use fairway_egress::{Allowance, EgressError, Guard, Limits, ServerMode};
+use fairway_egress::{Allowance, EgressError, Guard, ResponseLimits, ServerMode};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::{env, fs, net::SocketAddr, process::Stdio, sync::Arc};
 use tokio::{io::AsyncReadExt as _, io::AsyncWriteExt as _, net::TcpListener, process::Command};
@@ -21,7 +21,7 @@ const PORT: &str = "FAIRWAY_TEST_EGRESS_TLS_PORT";
 async fn request(name: &str, port: &str) -> Result<Vec<u8>, EgressError> {
     let guard = Guard::new(ServerMode::Remote, vec![Allowance::parse("127.0.0.1").unwrap()])
         .with_resolver(ScriptedResolver::of(&[&["127.0.0.1"]]));
-    let endpoint = guard.endpoint(&format!("https://{name}:{port}/"), Limits::default())?;
+    let endpoint = guard.endpoint(&format!("https://{name}:{port}/"), ResponseLimits::default())?;
     Ok(endpoint.send(get()).await?.read_all().await?.to_vec())
 }
 

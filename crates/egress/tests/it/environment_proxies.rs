@@ -1,7 +1,7 @@
 //! T37 of docs/security.md: the client ignores proxies from the environment.
 
 use crate::counting_listener::{CountingListener, Reply, get};
-use fairway_egress::{Guard, Limits, ServerMode, Url};
+use fairway_egress::{Guard, ResponseLimits, ServerMode, Url};
 use std::{env, process::Stdio};
 use tokio::process::Command;
 
@@ -14,7 +14,7 @@ const TARGET: &str = "FAIRWAY_TEST_EGRESS_TARGET";
 async fn proxies_in_the_environment_are_not_used() {
     if let Ok(target) = env::var(TARGET) {
         let guard = Guard::new(ServerMode::Local, Vec::new()).with_allowed_origin(&Url::parse(&target).unwrap());
-        let response = guard.endpoint(&target, Limits::default()).unwrap().send(get()).await.unwrap();
+        let response = guard.endpoint(&target, ResponseLimits::default()).unwrap().send(get()).await.unwrap();
         assert_eq!(response.read_all().await.unwrap().as_ref(), b"fine");
         return;
     }

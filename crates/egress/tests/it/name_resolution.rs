@@ -4,7 +4,7 @@
 use crate::counting_listener::{CountingListener, Reply, ScriptedResolver, get};
 use async_trait::async_trait;
 use fairway_egress::{
-    Allowance, EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, Limits, Resolver, ServerMode,
+    Allowance, EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, ResponseLimits, Resolver, ServerMode,
 };
 use std::{
     future::pending,
@@ -20,7 +20,7 @@ fn guard(resolver: Arc<dyn Resolver>) -> Guard {
 }
 
 fn endpoint(guard: &Guard, port: u16) -> EndpointClient {
-    guard.endpoint(&format!("http://moving.example:{port}/base"), Limits::default()).unwrap()
+    guard.endpoint(&format!("http://moving.example:{port}/base"), ResponseLimits::default()).unwrap()
 }
 
 const NETWORK: EgressError = EgressError::Refused(EgressRefusal::Network);
@@ -48,7 +48,7 @@ async fn one_refused_address_refuses_the_name() {
     // Each set contains a public and a private address. The requests use TLS on a default port.
     for set in [&["1.1.1.1", "10.0.0.1"][..], &["2606:4700::1111", "fd00:ec2::254"], &["1.1.1.1", "64:ff9b::a00:1"]] {
         let guard = Guard::new(ServerMode::Remote, Vec::new()).with_resolver(ScriptedResolver::of(&[set]));
-        let endpoint = guard.endpoint("https://moving.example/", Limits::default()).unwrap();
+        let endpoint = guard.endpoint("https://moving.example/", ResponseLimits::default()).unwrap();
         assert_eq!(endpoint.send(get()).await.unwrap_err(), NETWORK, "{set:?}");
     }
     assert_eq!((allowed.connection_count(), refused.connection_count()), (0, 0));
@@ -89,7 +89,7 @@ impl Resolver for HangingResolver {
 
 #[tokio::test]
 async fn slow_resolver_times_out_with_the_request() {
-    let limits = Limits { timeout: Duration::from_millis(200), ..Limits::default() };
+    let limits = ResponseLimits { timeout: Duration::from_millis(200), ..ResponseLimits::default() };
     let endpoint = guard(Arc::new(HangingResolver)).endpoint("https://moving.example/", limits).unwrap();
     assert_eq!(endpoint.send(get()).await.unwrap_err(), EgressError::TimedOut);
 }
@@ -99,7 +99,7 @@ async fn tls_verifies_the_host_name() {
     let canary = CountingListener::start(Reply::fine()).await;
     let guard = guard(ScriptedResolver::of(&[&["127.0.0.1"]]));
     let address = format!("https://moving.example:{}/", canary.address.port());
-    let endpoint = guard.endpoint(&address, Limits::default()).unwrap();
+    let endpoint = guard.endpoint(&address, ResponseLimits::default()).unwrap();
     // The listener does not speak TLS, so no response arrives; the client's first message contains the name.
     assert_eq!(endpoint.send(get()).await.unwrap_err(), EgressError::Tls);
     assert_eq!(canary.connection_count(), 1);

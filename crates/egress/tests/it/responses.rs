@@ -1,10 +1,10 @@
 //! T37 of docs/security.md: responses that redirect, never end, or exceed their limits.
 
 use crate::counting_listener::{CountingListener, Reply, get};
-use fairway_egress::{EgressError, EgressRequest, EndpointClient, Guard, Limits, Method, ServerMode, Url};
+use fairway_egress::{EgressError, EgressRequest, EndpointClient, Guard, ResponseLimits, Method, ServerMode, Url};
 use std::time::{Duration, Instant};
 
-fn endpoint(canary: &CountingListener, limits: Limits) -> EndpointClient {
+fn endpoint(canary: &CountingListener, limits: ResponseLimits) -> EndpointClient {
     let address = format!("http://{}/", canary.address);
     // The guard has no allowance other than the configured origin.
     Guard::new(ServerMode::Local, Vec::new())
@@ -27,7 +27,7 @@ async fn redirects_are_not_followed() {
             );
             let canary = CountingListener::start(Reply::Text(text)).await;
             let call = EgressRequest { method: Method::POST, body: "payload".into(), ..get() };
-            let result = endpoint(&canary, Limits::default()).send(call).await;
+            let result = endpoint(&canary, ResponseLimits::default()).send(call).await;
             assert_eq!(result.unwrap_err(), EgressError::Redirected, "{status}");
             assert_eq!(canary.connection_count(), 1);
         }
@@ -37,7 +37,7 @@ async fn redirects_are_not_followed() {
 
 #[tokio::test]
 async fn endless_responses_are_cut_at_their_limit() {
-    let limits = Limits { max_body: 100_000, timeout: Duration::from_secs(30) };
+    let limits = ResponseLimits { max_body: 100_000, timeout: Duration::from_secs(30) };
     for head in [
         "HTTP/1.1 200 OK\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 10737418240\r\n\r\n",
@@ -50,7 +50,7 @@ async fn endless_responses_are_cut_at_their_limit() {
 
 #[tokio::test]
 async fn slow_responses_time_out() {
-    let limits = Limits { timeout: Duration::from_millis(300), ..Limits::default() };
+    let limits = ResponseLimits { timeout: Duration::from_millis(300), ..ResponseLimits::default() };
     for head in
         ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\nA: "]
     {
@@ -67,7 +67,7 @@ async fn connection_attempts_have_a_shorter_limit_than_requests() {
     let endpoint = Guard::new(ServerMode::Local, Vec::new())
         .with_allowed_origin(&Url::parse(&address).unwrap())
         .with_connect_timeout(Duration::from_millis(100))
-        .endpoint(&address, Limits { timeout: Duration::from_secs(120), ..Limits::default() })
+        .endpoint(&address, ResponseLimits { timeout: Duration::from_secs(120), ..ResponseLimits::default() })
         .unwrap();
     let start = Instant::now();
     assert_eq!(read_len(&endpoint).await, Err(EgressError::TimedOut));
@@ -77,7 +77,7 @@ async fn connection_attempts_have_a_shorter_limit_than_requests() {
 /// The client requests unencoded bodies and refuses encoded ones.
 #[tokio::test]
 async fn refuses_encoded_responses() {
-    let limits = Limits::default;
+    let limits = ResponseLimits::default;
     for (header, read) in [
         ("Content-Encoding: gzip\r\n", Err(EgressError::Encoded)),
         ("content-encoding: BR\r\n", Err(EgressError::Encoded)),
@@ -98,9 +98,9 @@ async fn refuses_encoded_responses() {
 async fn limits_response_heads() {
     let headers: String = (0..1000).map(|number| format!("H-{number}: x\r\n")).collect();
     let canary = CountingListener::start(Reply::Text(format!("HTTP/1.1 200 OK\r\n{headers}\r\n"))).await;
-    assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(EgressError::Incomplete));
+    assert_eq!(read_len(&endpoint(&canary, ResponseLimits::default())).await, Err(EgressError::Incomplete));
     let canary = CountingListener::start(Reply::Endless("HTTP/1.1 200 OK\r\nA: ".to_owned())).await;
-    assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(EgressError::Incomplete));
+    assert_eq!(read_len(&endpoint(&canary, ResponseLimits::default())).await, Err(EgressError::Incomplete));
 }
 
 #[tokio::test]
@@ -113,10 +113,10 @@ async fn malformed_responses_fail() {
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense", EgressError::Incomplete),
     ] {
         let canary = CountingListener::start(Reply::Text(text.to_owned())).await;
-        assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(error), "{text}");
+        assert_eq!(read_len(&endpoint(&canary, ResponseLimits::default())).await, Err(error), "{text}");
     }
     let stopped_listener = CountingListener::start(Reply::fine()).await;
-    let endpoint = endpoint(&stopped_listener, Limits::default());
+    let endpoint = endpoint(&stopped_listener, ResponseLimits::default());
     drop(stopped_listener);
     // The aborted listener task may still serve a request, so the test waits for the first failure.
     let mut last_result = read_len(&endpoint).await;

@@ -89,7 +89,7 @@ pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(T
     else {
         return Err(Failure::Inconsistent("a list requires a permission in a scope"));
     };
-    match caller.rights.visible_scopes(required) {
+    match caller.rights.scope_restriction(required) {
         Some(visible_scopes) if visible_scopes == VisibleScopes::default() => Err(missing_permission(caller, required)),
         visible_scopes => Ok((TenantScope::for_caller(caller), visible_scopes)),
     }

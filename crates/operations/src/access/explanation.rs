@@ -1,6 +1,6 @@
 //! Explanations of access: whether an actor may perform an operation in a scope, and which role bindings decide.
 
-use super::{Claims, Identities, Operation, Requirement, authorize};
+use super::{IdentityClaims, CallerResolver, Operation, Requirement, authorize};
 use crate::{Failure, Settings, Stores, services::CommonOperations};
 use fairway_domain::{
     access::{
@@ -51,7 +51,7 @@ pub struct AccessExplanations {
     settings: Arc<Settings>,
     access_store: Arc<dyn AccessStore>,
     identity_store: Arc<dyn IdentityStore>,
-    identities: Arc<Identities>,
+    identities: Arc<CallerResolver>,
 }
 
 impl AccessExplanations {
@@ -88,7 +88,7 @@ impl AccessExplanations {
             }
             Some(actor) => {
                 let groups = self.identity_store.groups_of(scope, actor).await?;
-                let claims = Claims { actor: actor.clone(), groups, tenant: Some(caller.tenant) };
+                let claims = IdentityClaims { actor: actor.clone(), groups, tenant: Some(caller.tenant) };
                 let subject = self.identities.submitter(self.settings.identity, &claims, caller.request_id, true).await;
                 self.explain_for(scope, &subject?, query.operation, &position).await
             }

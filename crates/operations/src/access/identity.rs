@@ -3,7 +3,7 @@
 use crate::{Failure, Settings, Stores, services::SharedState};
 use fairway_domain::{
     access::{
-        AccessStore, ActorKind, ActorNameScope, ActorRef, BoundLanes, Caller, Grant, GrantScope, PrincipalAccess,
+        AccessStore, ActorKind, ActorNameScope, ActorRef, BoundLanes, Caller, Grant, GrantScope, CallerAccess,
         Rights, Role, identity::IdentityStore,
     },
     id::{RequestId, TenantId},
@@ -36,7 +36,7 @@ impl IdentityMode {
     /// Whether a request comes from the operator of the server, on the same machine. A forwarded request comes from
     /// another machine. In local mode, every other request is local, because the server listens on loopback only.
     #[must_use]
-    pub const fn is_operator_request(self, is_forwarded: bool, is_loopback_peer: bool) -> bool {
+    pub const fn is_local_operator_request(self, is_forwarded: bool, is_loopback_peer: bool) -> bool {
         match self {
             Self::Local => !is_forwarded,
             Self::Oidc => !is_forwarded && is_loopback_peer,
@@ -54,7 +54,7 @@ impl IdentityMode {
 
 /// The identity that a request claims.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Claims {
+pub struct IdentityClaims {
     /// The actor that the request claims to be.
     pub actor: ActorRef,
     /// The groups to which the actor belongs.
@@ -65,14 +65,14 @@ pub struct Claims {
 
 /// Resolves identity claims to callers with rights, and caches these callers.
 #[derive(Clone)]
-pub struct Identities {
-    callers: Cache<Claims, Arc<Caller>>,
+pub struct CallerResolver {
+    callers: Cache<IdentityClaims, Arc<Caller>>,
     settings: Arc<Settings>,
     access_store: Arc<dyn AccessStore>,
     identity_store: Arc<dyn IdentityStore>,
 }
 
-impl Identities {
+impl CallerResolver {
     pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
         Self {
             callers: shared.callers.clone(),
@@ -83,9 +83,9 @@ impl Identities {
     }
 }
 
-impl Identities {
+impl CallerResolver {
     /// Returns the cached caller of these claims, without checking that its rights are current.
-    pub(crate) fn cached_caller(&self, claims: &Claims) -> Option<Arc<Caller>> {
+    pub(crate) fn cached_caller(&self, claims: &IdentityClaims) -> Option<Arc<Caller>> {
         self.callers.get(claims)
     }
 
@@ -97,7 +97,7 @@ impl Identities {
     pub async fn resolve_caller(
         &self,
         mode: IdentityMode,
-        claims: &Claims,
+        claims: &IdentityClaims,
         request_id: RequestId,
     ) -> Result<Caller, Failure> {
         if let Some(cached_caller) = self.callers.get(claims)
@@ -113,7 +113,7 @@ impl Identities {
     /// Caches a caller. In local mode, a named caller without rights is not cached, because requests can invent names.
     /// A share link caller is never cached, because every request must prove its link. A visitor is never cached,
     /// because the access revision of the visited tenant does not cover the rights of its home tenant.
-    fn cache_caller(&self, claims: &Claims, caller: &Caller) {
+    fn cache_caller(&self, claims: &IdentityClaims, caller: &Caller) {
         let is_verified = self.settings.identity == IdentityMode::Oidc;
         let is_credible = is_verified || !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
         let is_proved_by_tenant = claims.actor.kind() != ActorKind::ShareLink && claims.actor.visitor_home().is_none();
@@ -127,7 +127,7 @@ impl Identities {
     pub(crate) async fn submitter(
         &self,
         mode: IdentityMode,
-        claims: &Claims,
+        claims: &IdentityClaims,
         request_id: RequestId,
         bypass_cache: bool,
     ) -> Result<Caller, Failure> {
@@ -157,7 +157,7 @@ impl Identities {
         }
     }
 
-    async fn read_caller(&self, mode: IdentityMode, claims: &Claims, request_id: RequestId) -> Result<Caller, Failure> {
+    async fn read_caller(&self, mode: IdentityMode, claims: &IdentityClaims, request_id: RequestId) -> Result<Caller, Failure> {
         let mut principals = vec![claims.actor.clone()];
         principals.extend(claims.groups.iter().cloned());
         let names = mode.name_scope();
@@ -192,7 +192,7 @@ impl Identities {
     }
 }
 
-impl Identities {
+impl CallerResolver {
     /// Returns the grants of an actor and its groups in the actor's home tenant, as currently stored.
     pub(crate) async fn grants_in_home_tenant(
         &self,
@@ -205,7 +205,7 @@ impl Identities {
 
     /// Returns the grants of an identity in its own tenant. A new installation has no role bindings, so the
     /// configuration names its first administrators, which belong to the default tenant.
-    fn member_grants(&self, tenant: TenantId, principals: &[ActorRef], access: &PrincipalAccess) -> Vec<Grant> {
+    fn member_grants(&self, tenant: TenantId, principals: &[ActorRef], access: &CallerAccess) -> Vec<Grant> {
         let mut grants = access.grants.clone();
         if tenant == TenantId::from(DEFAULT_TENANT_ID)
             && principals.iter().any(|principal| self.settings.bootstrap_admins.contains(principal))
@@ -222,9 +222,9 @@ impl Identities {
     /// Not found when the actor has no right on the platform.
     async fn visitor_rights(
         &self,
-        claims: &Claims,
+        claims: &IdentityClaims,
         home_slug: &Slug,
-        local_access: &PrincipalAccess,
+        local_access: &CallerAccess,
     ) -> Result<Rights, Failure> {
         let home_tenant = self.identity_store.find_tenant(home_slug).await?.ok_or(Failure::NotFound)?;
         let home_actor = |actor: &ActorRef| actor.visitor_home().map(|(actor, _)| actor);
@@ -251,7 +251,7 @@ fn system_rights(actor: &ActorRef) -> Rights {
 }
 
 /// Returns the rights of an actor according to its stored access.
-pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, access: &PrincipalAccess) -> Rights {
+pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, access: &CallerAccess) -> Rights {
     match mode {
         IdentityMode::Local => local_rights(actor, access),
         IdentityMode::Oidc => Rights::new(access.grants.clone()),
@@ -261,7 +261,7 @@ pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, access: &Pr
 /// Returns rights on a local server. The local user has every permission. An actor that never had a role administers
 /// the default tenant, so that a user can try every feature. An actor that once had a role has only its current roles,
 /// so that a user can also try permissions.
-fn local_rights(actor: &ActorRef, access: &PrincipalAccess) -> Rights {
+fn local_rights(actor: &ActorRef, access: &CallerAccess) -> Rights {
     let default = TenantId::from(DEFAULT_TENANT_ID);
     let grants = match actor.kind() {
         ActorKind::Anonymous | ActorKind::ShareLink => Vec::new(),
@@ -284,8 +284,8 @@ mod tests {
     use super::*;
     use fairway_domain::{access::Permission, access::ResourcePosition, store::Revision};
 
-    fn principal_access(ever_bound: bool) -> PrincipalAccess {
-        PrincipalAccess {
+    fn principal_access(ever_bound: bool) -> CallerAccess {
+        CallerAccess {
             tenant: DEFAULT_TENANT_ID.into(),
             ever_bound,
             grants: Vec::new(),

@@ -1,6 +1,6 @@
 //! Converts a verified identity into the claims of a caller, and pins the caller's name at its first request.
 
-use super::Claims;
+use super::IdentityClaims;
 use crate::{
     Failure, Settings, Stores,
     cache::{CACHE_BYTE_LIMITS, weighted_cache},
@@ -99,14 +99,14 @@ impl IdentityResolver {
     /// When another subject has the name, the token names no tenant, or its groups are incomplete; not found when the
     /// chosen tenant does not exist. This method does not check whether the actor may work in the chosen tenant: the
     /// identification of the caller does.
-    pub async fn claims(
+    pub async fn resolve_claims(
         &self,
         identity: &VerifiedIdentity,
         chosen_tenant: Option<TenantId>,
         request_id: RequestId,
-    ) -> Result<Claims, Failure> {
+    ) -> Result<IdentityClaims, Failure> {
         let (tenant, pin) = self.pinned_by_token(identity, request_id).await?;
-        let own_claims = Claims { actor: pin.actor.clone(), groups: pin.groups.clone(), tenant: Some(tenant) };
+        let own_claims = IdentityClaims { actor: pin.actor.clone(), groups: pin.groups.clone(), tenant: Some(tenant) };
         self.claims_in(own_claims, chosen_tenant).await
     }
 
@@ -114,7 +114,7 @@ impl IdentityResolver {
     ///
     /// # Errors
     /// Not found when the identity's own tenant no longer exists, or when the name is too long to form a visitor name.
-    pub async fn claims_in(&self, own_claims: Claims, chosen_tenant: Option<TenantId>) -> Result<Claims, Failure> {
+    pub async fn claims_in(&self, own_claims: IdentityClaims, chosen_tenant: Option<TenantId>) -> Result<IdentityClaims, Failure> {
         match (own_claims.tenant, chosen_tenant) {
             (Some(home_tenant), Some(chosen_tenant)) if chosen_tenant != home_tenant => {
                 self.visit(own_claims, home_tenant, chosen_tenant).await
@@ -128,7 +128,7 @@ impl IdentityResolver {
     ///
     /// # Errors
     /// As [`Self::claims`].
-    pub async fn pinned_by_sign_in(
+    pub async fn pin_signed_in_identity(
         &self,
         identity: &VerifiedIdentity,
         request_id: RequestId,
@@ -224,7 +224,7 @@ impl IdentityResolver {
                 self.identity_store.refresh(scope, presented, replaced_fields).await?.ok_or(Failure::Contended)
             }
             Err(CommitError::Conflict(Conflict::ActorNameTaken)) => {
-                let fact = presented.refused_fact(&self.stamp(&ActorRef::anonymous(), request_id));
+                let fact = presented.name_conflict_fact(&self.stamp(&ActorRef::anonymous(), request_id));
                 self.record_once(key, scope, fact).await?;
                 Err(IdentityRefusal::NameTaken.into())
             }
@@ -245,14 +245,14 @@ impl IdentityResolver {
     /// Returns the claims with which an actor works in a tenant other than its own.
     async fn visit(
         &self,
-        own_claims: Claims,
+        own_claims: IdentityClaims,
         home_tenant: TenantId,
         chosen_tenant: TenantId,
-    ) -> Result<Claims, Failure> {
+    ) -> Result<IdentityClaims, Failure> {
         let slug = self.identity_store.find_tenant_slug(home_tenant).await?.ok_or(Failure::NotFound)?;
         let groups = own_claims.groups.iter().filter_map(|group| group.visiting_from(&slug)).collect();
         let actor = own_claims.actor.visiting_from(&slug).ok_or(Failure::NotFound)?;
-        Ok(Claims { actor, groups, tenant: Some(chosen_tenant) })
+        Ok(IdentityClaims { actor, groups, tenant: Some(chosen_tenant) })
     }
 
     fn stamp(&self, actor: &ActorRef, request_id: RequestId) -> Stamp {

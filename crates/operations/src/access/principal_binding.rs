@@ -114,7 +114,7 @@ impl PrincipalBindings {
                 // Only a commit with a fact stores an idempotency key. A request with a key therefore commits even if
                 // the binding is unchanged.
                 Some(binding) if binding.lane == *lane && key.is_none() => return Ok(binding),
-                Some(binding) => binding.rebind(workload, *lane, &self.context.stamp(caller)),
+                Some(binding) => binding.change_lane(workload, *lane, &self.context.stamp(caller)),
                 None => {
                     let id: PrincipalBindingId = self.context.new_id();
                     PrincipalBinding::bind(id, workload, principal.clone(), *lane, &self.context.stamp(caller))?

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// The parameters of a new role binding.
 #[derive(Clone, Debug)]
-pub struct RoleBindingDraft {
+pub struct CreateRoleBindingParams {
     /// The principal that receives the role.
     pub principal: ActorRef,
     /// The role to grant.
@@ -83,7 +83,7 @@ impl RoleBindings {
     pub async fn create_role_binding(
         &self,
         caller: &Caller,
-        draft: RoleBindingDraft,
+        draft: CreateRoleBindingParams,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<RoleBinding>, Failure> {
         let scope = TenantScope::for_caller(caller);
@@ -94,7 +94,7 @@ impl RoleBindings {
                 key,
                 async || {
                     let (stamp, id) = (self.context.stamp(caller), self.context.new_id::<RoleBindingId>());
-                    let RoleBindingDraft { principal, role, scope: binding_scope } = draft;
+                    let CreateRoleBindingParams { principal, role, scope: binding_scope } = draft;
                     let change =
                         RoleBinding::grant(id, principal, role, binding_scope, &position, &caller.rights, &stamp)?;
                     let binding = change.next.clone();

@@ -4,7 +4,7 @@ mod group_renewal;
 
 pub(crate) use group_renewal::SessionRenewals;
 
-use super::{Claims, IdentityResolver};
+use super::{IdentityClaims, IdentityResolver};
 use crate::{Failure, Settings, Stores, commit_context::CommitContext, services::SharedState};
 use fairway_domain::{
     access::{
@@ -13,7 +13,7 @@ use fairway_domain::{
             self, MAX_GROUPS_AGE, NewSession, SessionEnd, SessionSnapshot, SessionStore, SessionToken,
             USE_RECORD_INTERVAL,
         },
-        sign_in_provider::{ProviderLogout, ProviderTokens, SignInError, SignInProvider, SignedInPerson},
+        sign_in_provider::{BackchannelLogout, IdentityProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
     audit::Stamp,
     id::RequestId,
@@ -32,7 +32,7 @@ pub struct ActiveSession {
     /// The stored session.
     pub snapshot: SessionSnapshot,
     /// The claims of the session's requests in its own tenant.
-    pub claims: Claims,
+    pub claims: IdentityClaims,
 }
 
 impl ActiveSession {
@@ -40,7 +40,7 @@ impl ActiveSession {
     #[must_use]
     pub fn of(snapshot: SessionSnapshot, token: &SessionToken) -> Self {
         let claims =
-            Claims { actor: snapshot.actor.clone(), groups: snapshot.groups.clone(), tenant: Some(token.tenant()) };
+            IdentityClaims { actor: snapshot.actor.clone(), groups: snapshot.groups.clone(), tenant: Some(token.tenant()) };
         Self { snapshot, claims }
     }
 }
@@ -84,7 +84,7 @@ impl Sessions {
         person: &SignedInPerson,
         request_id: RequestId,
     ) -> Result<SessionToken, Failure> {
-        let (tenant, pin) = self.identity_resolver.pinned_by_sign_in(&person.identity, request_id).await?;
+        let (tenant, pin) = self.identity_resolver.pin_signed_in_identity(&person.identity, request_id).await?;
         let token = SessionToken::from_random_bytes(tenant, self.context.ids.secret());
         let name = pin.actor.to_string();
         let name = name.split_once(':').map_or(name.as_str(), |(_, name)| name);
@@ -179,7 +179,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn end_by_provider(&self, logout: &ProviderLogout, request_id: RequestId) -> Result<usize, Failure> {
+    pub async fn end_by_provider(&self, logout: &BackchannelLogout, request_id: RequestId) -> Result<usize, Failure> {
         let sessions = self.session_store.list_for_logout(&logout.issuer, &logout.target).await?;
         for ended_session in &sessions {
             let stamp = self.stamp(&ended_session.actor, request_id);
@@ -230,7 +230,7 @@ pub enum SessionFailure {
 fn seal_tokens(
     provider: &dyn SignInProvider,
     token: &SessionToken,
-    tokens: &ProviderTokens,
+    tokens: &IdentityProviderTokens,
 ) -> Result<Vec<u8>, Failure> {
     let stored = StoredTokens { refresh_token: tokens.refresh_token.clone(), id_token: tokens.id_token.clone() };
     let plaintext = serde_json::to_vec(&stored).map_err(|_| Failure::Inconsistent("provider tokens are not JSON"))?;
@@ -238,8 +238,8 @@ fn seal_tokens(
     sealed.ok_or(Failure::Inconsistent("provider tokens cannot be encrypted"))
 }
 
-fn unseal_tokens(provider: &dyn SignInProvider, token: &SessionToken, sealed: &[u8]) -> Option<ProviderTokens> {
+fn unseal_tokens(provider: &dyn SignInProvider, token: &SessionToken, sealed: &[u8]) -> Option<IdentityProviderTokens> {
     let plaintext = provider.unseal(&token.sealing_key(), TOKENS_PURPOSE, sealed)?;
     let stored: StoredTokens = serde_json::from_slice(&plaintext).ok()?;
-    Some(ProviderTokens { refresh_token: stored.refresh_token, id_token: stored.id_token })
+    Some(IdentityProviderTokens { refresh_token: stored.refresh_token, id_token: stored.id_token })
 }

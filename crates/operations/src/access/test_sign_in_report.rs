@@ -1,6 +1,6 @@
 //! Test sign-ins: show an administrator who configures an identity provider the effect that a sign-in would have.
 
-use super::{Identities, IdentityResolver};
+use super::{CallerResolver, IdentityResolver};
 use crate::{
     Failure, Stores, access::authorize::missing_permission, commit_context::CommitContext, services::SharedState,
 };
@@ -8,8 +8,8 @@ use fairway_domain::{
     access::{
         ActorRef, Caller, Grant, Permission, ResourcePosition,
         identity::{
-            IdentityStore, MappingRule, MappingVerdict, NameHolder, PinnedIdentity, VerifiedIdentity, group_actors,
-            mapping_verdicts, name_to_pin, pin_verdict,
+            IdentityStore, MappingRule, MappingOutcome, NameHolder, PinnedIdentity, VerifiedIdentity, group_actors,
+            evaluate_claim_mappings, name_to_pin, evaluate_pin_rule,
         },
         sign_in_provider::SignedInPerson,
     },
@@ -23,7 +23,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct TestSignInReport {
     /// Each mapping rule with its verdict, in the order in which a sign-in applies the rules.
-    pub verdicts: Vec<(MappingRule, MappingVerdict)>,
+    pub verdicts: Vec<(MappingRule, MappingOutcome)>,
     /// The principal that would sign in; `None` if a rule refuses the identity.
     pub principal: Option<TestedPrincipal>,
     /// The provider's clock compared with this server's clock; `None` if the ID token has no time of issue.
@@ -67,7 +67,7 @@ pub struct TestedPrincipal {
 pub struct TestSignIns {
     context: CommitContext,
     identity_store: Arc<dyn IdentityStore>,
-    identities: Arc<Identities>,
+    identities: Arc<CallerResolver>,
     identity_resolver: Arc<IdentityResolver>,
 }
 
@@ -75,7 +75,7 @@ impl TestSignIns {
     pub(crate) fn new(
         stores: &Stores,
         shared: &SharedState,
-        identities: &Arc<Identities>,
+        identities: &Arc<CallerResolver>,
         identity_resolver: &Arc<IdentityResolver>,
     ) -> Self {
         Self {
@@ -116,14 +116,14 @@ impl TestSignIns {
     async fn map(
         &self,
         identity: &VerifiedIdentity,
-    ) -> Result<(Vec<(MappingRule, MappingVerdict)>, Option<TestedPrincipal>), Failure> {
-        let mut verdicts = mapping_verdicts(identity);
+    ) -> Result<(Vec<(MappingRule, MappingOutcome)>, Option<TestedPrincipal>), Failure> {
+        let mut verdicts = evaluate_claim_mappings(identity);
         let tenant = match self.identity_resolver.tenant_of(identity).await {
             Ok(tenant) => tenant,
             Err(Failure::Identity(refusal)) => {
                 // The claim may name a tenant that does not exist. Only this query of the store detects that.
                 verdicts.retain(|(rule, _)| *rule != MappingRule::Tenant);
-                verdicts.push((MappingRule::Tenant, MappingVerdict::Refused(refusal)));
+                verdicts.push((MappingRule::Tenant, MappingOutcome::Refused(refusal)));
                 return Ok((verdicts, None));
             }
             Err(failure) => return Err(failure),
@@ -131,10 +131,10 @@ impl TestSignIns {
         let groups = group_actors(&identity.groups);
         let presented = PinnedIdentity::pin(self.context.new_id(), identity, groups.clone().unwrap_or_default());
         let holder = self.identity_store.name_holder(TenantScope::for_identity(tenant), &presented).await?;
-        verdicts.push((MappingRule::Pin, pin_verdict(identity, &holder)));
+        verdicts.push((MappingRule::Pin, evaluate_pin_rule(identity, &holder)));
         let actor = match holder {
             NameHolder::Nobody => name_to_pin(identity),
-            NameHolder::Subject(actor) => actor,
+            NameHolder::FactSubject(actor) => actor,
             NameHolder::Another => return Ok((verdicts, None)),
         };
         let Ok(groups) = groups else { return Ok((verdicts, None)) };

@@ -138,7 +138,7 @@ impl Assets {
     ) -> Result<(TenantScope, Asset), Failure> {
         let scope = TenantScope::for_caller(caller);
         let Some(asset) = self.asset_store.find(scope, id).await? else {
-            if caller.rights.visible_scopes(Permission::AssetView).is_some() {
+            if caller.rights.scope_restriction(Permission::AssetView).is_some() {
                 return Err(self.refuse_unknown_asset(caller, id).await);
             }
             return Err(Failure::NotFound);
@@ -178,7 +178,7 @@ impl Assets {
                 if self.sees_without_grant(caller, asset).await? {
                     return Ok(true);
                 }
-                caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default()
+                caller.rights.scope_restriction(Permission::AssetView).unwrap_or_default()
             }
             Some(position) => {
                 let is_visible_in_namespace = asset.ownership_tier == OwnershipTier::PlatformBuiltin
@@ -220,7 +220,7 @@ impl Assets {
         }
         if !other_ids.is_empty() {
             let (scope, other_ids) = (TenantScope::for_caller(caller), Vec::from_iter(other_ids));
-            let scopes = caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default();
+            let scopes = caller.rights.scope_restriction(Permission::AssetView).unwrap_or_default();
             visible_ids.extend(
                 self.asset_grant_store.select_granted_assets(scope, &other_ids, &caller.principals(), &scopes).await?,
             );
@@ -231,7 +231,7 @@ impl Assets {
     /// Whether the caller sees an asset from any workspace without a grant.
     async fn sees_without_grant(&self, caller: &Caller, asset: &Asset) -> Result<bool, Failure> {
         let is_builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
-        let views_any_asset = caller.rights.visible_scopes(Permission::AssetView) != Some(VisibleScopes::default());
+        let views_any_asset = caller.rights.scope_restriction(Permission::AssetView) != Some(VisibleScopes::default());
         Ok(is_builtin && views_any_asset || self.views_namespace(caller, asset.namespace_id).await?)
     }
 
@@ -243,7 +243,7 @@ impl Assets {
         asset: &Asset,
         position: &ResourcePosition,
     ) -> Result<bool, Failure> {
-        if asset.is_visible_from(position.namespace) {
+        if asset.is_visible_without_grant(position.namespace) {
             return Ok(true);
         }
         let workspace_scope =
@@ -254,7 +254,7 @@ impl Assets {
 
     /// Whether the caller may view the assets of at least one workspace of a namespace.
     pub(super) async fn views_namespace(&self, caller: &Caller, namespace: NamespaceId) -> Result<bool, Failure> {
-        let Some(scopes) = caller.rights.visible_scopes(Permission::AssetView) else {
+        let Some(scopes) = caller.rights.scope_restriction(Permission::AssetView) else {
             return Ok(true);
         };
         if scopes.namespaces.contains(&namespace) {

@@ -66,7 +66,7 @@ impl Connections {
         let Some(connection) = self.connection_store.find(scope, due.connection_id).await? else { return Ok(false) };
         let (actor, request_id) = (ActorRef::system(ACTOR), self.context.new_id());
         let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
-        let Some(change) = connection.notify_expiry(due.days, &stamp) else { return Ok(false) };
+        let Some(change) = connection.record_expiry_notice(due.days, &stamp) else { return Ok(false) };
         match self.connection_task_store.commit_expiry_notice(scope, change).await {
             Err(CommitError::Stale) => Ok(false),
             committed => {

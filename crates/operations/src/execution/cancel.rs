@@ -19,7 +19,7 @@ use fairway_domain::{
     execution::{
         Execution, RunRef, Status,
         dispatch::{CancelLease, CancelOutcome, LeaseRef},
-        ports::{ExecutionStore, LeaseStore, RunState},
+        ports::{ExecutionReadStore, LeaseStore, StoredRun},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
@@ -43,7 +43,7 @@ pub struct Cancellations {
     settings: Arc<Settings>,
     wakeup_sender: WakeupSender,
     wakeups: Arc<Wakeups>,
-    execution_store: Arc<dyn ExecutionStore>,
+    execution_store: Arc<dyn ExecutionReadStore>,
     lease_store: Arc<dyn LeaseStore>,
     scope_resolver: Arc<ScopeResolver>,
     keyed_requests: Arc<KeyedRequests>,
@@ -91,7 +91,7 @@ impl Cancellations {
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let (RunState { execution, .. }, ownership) =
+        let (StoredRun { execution, .. }, ownership) =
             self.execution_reader.state_with_ownership(caller, id, token, Operation::ReadExecution).await?;
         if ownership == Ownership::Other {
             let position =

@@ -8,7 +8,7 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     evidence::RETRIEVAL_EVENT,
-    execution::{Execution, Status, ports::ExecutionStore},
+    execution::{Execution, Status, ports::ExecutionReadStore},
     id::{AssetId, ChunkId},
     knowledge::{document::DocumentId, retrieval::RetrievedChunk},
     tenant::TenantScope,
@@ -44,7 +44,7 @@ pub struct CitedDocument {
 
 /// Reads the citations of results, with the passages that the reader may see.
 pub struct Citations {
-    execution_store: Arc<dyn ExecutionStore>,
+    execution_store: Arc<dyn ExecutionReadStore>,
     knowledge_bases: Arc<KnowledgeBases>,
 }
 

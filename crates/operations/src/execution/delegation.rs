@@ -3,7 +3,7 @@
 use super::run_access;
 use crate::{
     Failure, RunRefusal,
-    access::{Claims, IdentityMode, Operation, authorize},
+    access::{IdentityClaims, IdentityMode, Operation, authorize},
     execution::execute::Executions,
     workload::position_of,
 };
@@ -22,7 +22,7 @@ impl Executions {
     /// Returns whether this service may act on behalf of other principals. The configuration names services of the
     /// default tenant. With verified identities, the same name in another tenant is a different service.
     #[must_use]
-    pub fn is_delegating_client(&self, claims: &Claims) -> bool {
+    pub fn is_delegating_client(&self, claims: &IdentityClaims) -> bool {
         let is_tenant_trusted = match self.settings.identity {
             IdentityMode::Local => true,
             IdentityMode::Oidc => claims.tenant == Some(DEFAULT_TENANT_ID.into()),
@@ -39,12 +39,12 @@ impl Executions {
     pub fn delegated_subject(
         &self,
         mode: IdentityMode,
-        client: &Claims,
+        client: &IdentityClaims,
         fields: &OnBehalfOfFields,
     ) -> Result<Option<ActorRef>, DelegationRefusal> {
         let trust =
             if self.is_delegating_client(client) { DelegationTrust::Trusted } else { DelegationTrust::Untrusted };
-        fields.subject(trust, mode.as_str())
+        fields.delegated_principal(trust, mode.as_str())
     }
 
     /// Authorizes a delegated run. The service and the principal both need the permissions to run the workload and to

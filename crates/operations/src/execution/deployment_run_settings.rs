@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Settings of the installation that apply to all runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DeploymentRunSettings {
+pub struct InstallationRunSettings {
     /// Where runs execute: in the accepting process or from the queue.
     pub dispatch: DispatchPolicy,
     /// Maximum time for which a synchronous run blocks its caller.
@@ -25,15 +25,15 @@ impl Executions {
     ///
     /// # Errors
     /// When the caller sees no workloads at all; not found when the caller sees none in that workspace.
-    pub async fn deployment_run_settings(
+    pub async fn installation_run_settings(
         &self,
         caller: &Caller,
         operation: Operation,
         workspace: WorkspaceId,
-    ) -> Result<DeploymentRunSettings, Failure> {
+    ) -> Result<InstallationRunSettings, Failure> {
         self.scope_resolver.authorize_list_of(caller, operation, Some(workspace)).await?;
         let settings = &self.settings;
-        Ok(DeploymentRunSettings {
+        Ok(InstallationRunSettings {
             dispatch: settings.dispatch,
             sync_wait: settings.sync_wait,
             execution_deadline: settings.execution_deadline,

@@ -51,11 +51,11 @@ impl EndWithoutSteps {
     }
 
     /// Returns the end of a queued run whose workload no longer accepts runs; `None` if the workload does.
-    pub(super) const fn for_workload_status(status: workload::Status) -> Option<Self> {
+    pub(super) const fn for_workload_status(status: workload::WorkloadStatus) -> Option<Self> {
         match status {
-            workload::Status::Registered => None,
-            workload::Status::Suspended => Some(Self::cancelled("workload_suspended", "the workload was suspended")),
-            workload::Status::Retired => Some(Self::cancelled("workload_retired", "the workload was retired")),
+            workload::WorkloadStatus::Registered => None,
+            workload::WorkloadStatus::Suspended => Some(Self::cancelled("workload_suspended", "the workload was suspended")),
+            workload::WorkloadStatus::Retired => Some(Self::cancelled("workload_retired", "the workload was retired")),
         }
     }
 }

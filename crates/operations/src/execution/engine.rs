@@ -17,7 +17,7 @@ use fairway_domain::{
     audit::AuditStore,
     execution::{
         http_call::HttpCaller,
-        ports::{ExecutionStore, LeaseStore, RunStore},
+        ports::{ExecutionReadStore, LeaseStore, RunStore},
         progress::StoredStepResponse,
         provider::Provider,
         run::{History, Interruption, Run, RunEffect},
@@ -48,7 +48,7 @@ pub(crate) struct RunEngine {
     pub(super) settings: Arc<Settings>,
     pub(super) wakeup_sender: WakeupSender,
     pub(super) audit_store: Arc<dyn AuditStore>,
-    pub(super) execution_store: Arc<dyn ExecutionStore>,
+    pub(super) execution_store: Arc<dyn ExecutionReadStore>,
     pub(super) run_store: Arc<dyn RunStore>,
     pub(super) lease_store: Arc<dyn LeaseStore>,
     pub(super) memory_store: Arc<dyn MemoryStore>,

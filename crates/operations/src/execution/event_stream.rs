@@ -7,7 +7,7 @@ use fairway_domain::{
     client_address::ClientAddress,
     execution::{
         Execution, Status,
-        ports::{EventPage, RunState},
+        ports::{EventPage, StoredRun},
         progress::{RunEvent, events_of_stored_steps},
     },
     id::ExecutionId,
@@ -86,7 +86,7 @@ impl ExecutionReader {
 
     /// Subscribes to the wakeups of a run about new events and its end.
     #[must_use]
-    pub fn subscribe(&self, id: ExecutionId) -> RunSubscription {
+    pub fn subscribe_wakeups(&self, id: ExecutionId) -> RunSubscription {
         self.wakeups.subscribe(id)
     }
 
@@ -105,7 +105,7 @@ impl ExecutionReader {
         let scope = TenantScope::for_caller(caller);
         // The state is read before the events. Otherwise events that are stored together with the end could be missed.
         let state = self.execution_store.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
-        let RunState { mut execution, is_output_omitted } = state;
+        let StoredRun { mut execution, is_output_omitted } = state;
         let ownership = self.authorize_run_access(caller, &execution, token, Operation::ReadExecutionEvents).await?;
         if ownership == Ownership::Other {
             execution.output = None;
@@ -147,7 +147,7 @@ impl ExecutionReader {
     ///
     /// # Errors
     /// Not found when the caller may not see the run; throttled when the caller exceeds the rate limit.
-    pub async fn count_run_request(
+    pub async fn enforce_guest_rate_limit(
         &self,
         caller: &Caller,
         id: ExecutionId,

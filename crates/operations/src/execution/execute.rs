@@ -2,11 +2,11 @@
 
 use super::{
     engine::MAX_DECISION_ATTEMPTS,
-    execute_request::{ExecuteRequest, ExecuteResult},
+    execute_request::{ExecuteRequest, ExecuteResponse},
 };
 use crate::{
     Failure, Settings, Stores,
-    access::{Claims, Identities, IdentityMode, ScopeResolver},
+    access::{IdentityClaims, CallerResolver, IdentityMode, ScopeResolver},
     anonymous_rate_limit::RateLimits,
     commit_context::CommitContext,
     execution::{
@@ -15,7 +15,7 @@ use crate::{
         execution_reader::ExecutionReader,
         inline_run_slots::InlineRunSlots,
         large_runs::LargeRuns,
-        plan::{PlanCache, RunPlans},
+        plan::{ExecutionCache, RunPlans},
         script::ScriptSlots,
     },
     failure::RunRefusal,
@@ -55,7 +55,7 @@ pub struct Executions {
     pub(crate) active_runs: Arc<ActiveRuns>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) large_runs: Arc<LargeRuns>,
-    pub(crate) plans: Arc<PlanCache>,
+    pub(crate) plans: Arc<ExecutionCache>,
     pub(crate) run_limit: Arc<InlineRunSlots>,
     pub(crate) scripts: Arc<ScriptSlots>,
     pub(crate) settings: Arc<Settings>,
@@ -65,7 +65,7 @@ pub struct Executions {
     pub(crate) principal_binding_store: Arc<dyn PrincipalBindingStore>,
     pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
     pub(crate) scope_resolver: Arc<ScopeResolver>,
-    pub(crate) identities: Arc<Identities>,
+    pub(crate) identities: Arc<CallerResolver>,
     identity_store: Arc<dyn IdentityStore>,
     pub(crate) rate_limits: Arc<RateLimits>,
     pub(crate) execution_reader: Arc<ExecutionReader>,
@@ -116,11 +116,11 @@ impl Executions {
     pub async fn execute(
         &self,
         mode: IdentityMode,
-        claims: &Claims,
+        claims: &IdentityClaims,
         request_id: RequestId,
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
-    ) -> Result<ExecuteResult, Failure> {
+    ) -> Result<ExecuteResponse, Failure> {
         if self.settings.dispatch.should_queue(request.wait.requested_dispatch()).is_none() {
             return Err(RunRefusal::AsyncUnavailable.into());
         }
@@ -134,7 +134,7 @@ impl Executions {
                 None => (sender, None),
                 Some(subject) => {
                     let groups = self.identity_store.groups_of(TenantScope::for_caller(&sender), subject).await?;
-                    let subject = Claims { actor: subject.clone(), groups, tenant: Some(sender.tenant) };
+                    let subject = IdentityClaims { actor: subject.clone(), groups, tenant: Some(sender.tenant) };
                     let principal = self.caller_for_run(mode, &subject, request_id, bypass_cache).await;
                     let has_rights = match &principal {
                         Err(Failure::NotFound) => false,
@@ -197,7 +197,7 @@ impl Executions {
     async fn caller_for_run(
         &self,
         mode: IdentityMode,
-        claims: &Claims,
+        claims: &IdentityClaims,
         request_id: RequestId,
         bypass_cache: bool,
     ) -> Result<Arc<Caller>, Failure> {

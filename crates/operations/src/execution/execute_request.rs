@@ -6,7 +6,7 @@ use fairway_domain::{
     access::{ActorRef, Caller},
     client_address::ClientAddress,
     execution::{Execution, dispatch::RequestedDispatch},
-    memory::SessionId,
+    memory::ConversationSessionId,
     release::lane::Lane,
     share_link::ResultToken,
     slug::Slug,
@@ -31,7 +31,7 @@ pub struct ExecuteRequest {
     /// The client's address; `None` for an internal request.
     pub address: Option<ClientAddress>,
     /// The conversation to which the run belongs, if any.
-    pub session: Option<SessionId>,
+    pub session: Option<ConversationSessionId>,
     /// How long the caller waits for the run.
     pub wait: WaitMode,
 }
@@ -64,7 +64,7 @@ impl WaitMode {
 
 /// The state of a run, for the response to its caller.
 #[derive(Clone, Debug)]
-pub struct ExecuteResult {
+pub struct ExecuteResponse {
     /// The run; it may have ended or still be active.
     pub execution: Execution,
     /// Whether an earlier request with the same idempotency key started the run.

@@ -10,13 +10,13 @@ use crate::{
 use fairway_domain::{
     access::{ActorKind, ActorRef, Caller, Permission, ResourcePosition},
     evidence::{
-        ArtifactWithContent, EvidenceRecord,
+        EvidenceArtifactWithContent, RunEvidence,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
         Execution, Status, StepRow,
-        ports::{EventStore, ExecutionFilter, ExecutionStore, RunState},
-        usage::{ListedExecution, RunSummary},
+        ports::{EventStore, ExecutionFilter, ExecutionReadStore, StoredRun},
+        usage::{ListedExecution, WorkloadSlugAndUsage},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     release::lane::Lane,
@@ -57,7 +57,7 @@ pub struct ExecutionDetail {
     /// The steps of the run; `None` for a caller that reads its own run without the permission to view executions.
     pub steps: Option<Vec<StepRow>>,
     /// Workload, tokens and cost of the run; `None` under the same condition as `steps`.
-    pub summary: Option<RunSummary>,
+    pub summary: Option<WorkloadSlugAndUsage>,
 }
 
 /// Filter of an execution list.
@@ -86,7 +86,7 @@ pub struct ExecutionQuery {
 /// Reads executions, their events and their evidence.
 pub struct ExecutionReader {
     pub(crate) wakeups: Arc<Wakeups>,
-    pub(crate) execution_store: Arc<dyn ExecutionStore>,
+    pub(crate) execution_store: Arc<dyn ExecutionReadStore>,
     pub(crate) event_store: Arc<dyn EventStore>,
     pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
     pub(crate) workload_store: Arc<dyn WorkloadStore>,
@@ -152,7 +152,7 @@ impl ExecutionReader {
         operation: Operation,
     ) -> Result<(Execution, Ownership), Failure> {
         // Reading a large output waits for memory. The server therefore reads it only for a caller that may see it.
-        let (RunState { execution, is_output_omitted }, ownership) =
+        let (StoredRun { execution, is_output_omitted }, ownership) =
             self.state_with_ownership(caller, id, token, operation).await?;
         match ownership {
             Ownership::Own if is_output_omitted => {
@@ -172,7 +172,7 @@ impl ExecutionReader {
         id: ExecutionId,
         token: Option<&TokenHash>,
         operation: Operation,
-    ) -> Result<(RunState, Ownership), Failure> {
+    ) -> Result<(StoredRun, Ownership), Failure> {
         let state =
             self.execution_store.find_state(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
         let ownership = self.authorize_run_access(caller, &state.execution, token, operation).await?;
@@ -241,7 +241,7 @@ impl ExecutionReader {
     /// # Errors
     /// When the caller lacks the permission to view executions in the run's scope: forbidden for the submitter of the
     /// run, not found for other callers.
-    pub async fn read_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
+    pub async fn read_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<RunEvidence, Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceGraph, id).await?;
         let mut record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
@@ -270,7 +270,7 @@ impl ExecutionReader {
         caller: &Caller,
         id: ExecutionId,
         artifact: ArtifactId,
-    ) -> Result<ArtifactWithContent, Failure> {
+    ) -> Result<EvidenceArtifactWithContent, Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceArtifact, id).await?;
         let stored = self.execution_store.artifact(scope, id, artifact).await?;
@@ -333,7 +333,7 @@ impl ExecutionReader {
         operation: Operation,
         id: ExecutionId,
     ) -> Result<(), Failure> {
-        if caller.rights.visible_scopes(Permission::ExecutionView).is_none() {
+        if caller.rights.scope_restriction(Permission::ExecutionView).is_none() {
             return Ok(());
         }
         let location =

@@ -15,7 +15,7 @@ use std::sync::Arc;
 impl RunEngine {
     /// Evaluates guardrails on the serving thread; returns `None` for a value that is too large for it.
     pub(super) fn check_guardrails_inline(&self, check: &GuardrailCheck) -> Option<GuardrailResult> {
-        if check.estimated_bytes() > MAX_INLINE_BYTES {
+        if check.bytes_to_inspect() > MAX_INLINE_BYTES {
             return None;
         }
         check.run_briefly(&self.settings.redactor)

@@ -52,7 +52,7 @@ pub(crate) struct InlineRunSlots(FairSemaphore<TenantId>);
 
 impl Default for InlineRunSlots {
     fn default() -> Self {
-        Self(FairSemaphore::new(Limits { permits_per_key: MAX_PER_TENANT, ..Limits::with_permits(MAX_RUNS) }))
+        Self(FairSemaphore::new(Limits { permits_per_key: MAX_PER_TENANT, ..Limits::unlimited_per_key(MAX_RUNS) }))
     }
 }
 

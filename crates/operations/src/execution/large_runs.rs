@@ -82,7 +82,7 @@ enum WaitStage {
 
 impl Default for LargeRuns {
     fn default() -> Self {
-        let limits = Limits { permits_per_key: MAX_PER_TENANT, ..Limits::with_permits(MAX_LARGE_RUNS) };
+        let limits = Limits { permits_per_key: MAX_PER_TENANT, ..Limits::unlimited_per_key(MAX_LARGE_RUNS) };
         Self { permits: FairSemaphore::new(limits), waiting: Arc::default() }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     execution::engine::RunEngine,
 };
 use fairway_domain::{
-    execution::run::{History, RunOutcome, all_allow},
+    execution::run::{History, RunEnd, all_allow},
     id::ExecutionId,
     knowledge::contract::AccessMode,
     memory::{Writeback, ports::RecallQuery},
@@ -49,7 +49,7 @@ impl RunEngine {
     /// processed on the blocking pool.
     pub(super) async fn prepare_writeback(
         &self,
-        run_outcome: &mut RunOutcome,
+        run_outcome: &mut RunEnd,
         execution_id: ExecutionId,
         reader: &RetrievalContext<'_>,
     ) -> Option<Writeback> {
@@ -58,7 +58,7 @@ impl RunEngine {
         let knowledge = &reader.plan.knowledge;
         if bytes <= MAX_INLINE_BYTES {
             let (moment, redactor) = (self.context.moment(), &self.settings.redactor);
-            return run_outcome.evaluate_turn(
+            return run_outcome.decide_writeback(
                 execution_id,
                 conversation,
                 knowledge,
@@ -72,7 +72,7 @@ impl RunEngine {
         let mut evaluated_outcome = run_outcome.clone();
         let work = run_blocking(reader.scope, ProcessorWait::Run, move || {
             let moment = context.moment();
-            let writeback = evaluated_outcome.evaluate_turn(
+            let writeback = evaluated_outcome.decide_writeback(
                 execution_id,
                 conversation,
                 &knowledge,

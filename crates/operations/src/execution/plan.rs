@@ -67,14 +67,14 @@ pub(crate) struct WorkloadCacheKey {
 /// Cached state that runs use without a database read. The accept statement verifies the revisions of this state, and
 /// stores nothing if a revision changed.
 #[derive(Debug)]
-pub struct PlanCache {
+pub struct ExecutionCache {
     plans: Cache<PlanKey, Arc<CachedPlan>>,
     plans_in_flight: PendingLoads<PlanKey, Arc<CachedPlan>>,
     pub(crate) workloads_by_slug: Cache<WorkloadCacheKey, Arc<WorkloadWithDeployment>>,
     pub(crate) workloads_by_id: Cache<(TenantId, WorkloadId, Slug), Arc<WorkloadWithDeployment>>,
 }
 
-impl PlanCache {
+impl ExecutionCache {
     pub(crate) fn new() -> Self {
         Self {
             plans: weighted_cache(CACHE_BYTE_LIMITS.plans, |_: &PlanKey, plan: &Arc<CachedPlan>| plan.bytes).build(),
@@ -108,7 +108,7 @@ impl PlanCache {
 /// Builds and caches run plans.
 pub struct RunPlans {
     pub(super) context: CommitContext,
-    plans: Arc<PlanCache>,
+    plans: Arc<ExecutionCache>,
     settings: Arc<Settings>,
     provider: Arc<dyn Provider>,
     run_store: Arc<dyn RunStore>,

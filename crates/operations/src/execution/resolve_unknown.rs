@@ -13,7 +13,7 @@ use crate::{
 use fairway_domain::{
     access::{Caller, Permission},
     execution::{
-        ports::{ExecutionStore, RunState},
+        ports::{ExecutionReadStore, StoredRun},
         resolve_unknown::{Resolution, ResolutionStore, ResolveRefusal, resolve},
     },
     id::ExecutionId,
@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub struct UnknownOutcomes {
     context: CommitContext,
     wakeup_sender: WakeupSender,
-    execution_store: Arc<dyn ExecutionStore>,
+    execution_store: Arc<dyn ExecutionReadStore>,
     resolution_store: Arc<dyn ResolutionStore>,
     keyed_requests: Arc<KeyedRequests>,
     execution_reader: Arc<ExecutionReader>,
@@ -67,7 +67,7 @@ impl UnknownOutcomes {
         note: Option<&Note>,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
-        let (RunState { execution, .. }, ownership) =
+        let (StoredRun { execution, .. }, ownership) =
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let position = self.execution_reader.position_of_run(caller, &execution).await?;
         let scope = match authorize::authorize(caller, Operation::ResolveExecution, &position) {

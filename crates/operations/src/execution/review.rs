@@ -13,12 +13,12 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, Caller, Permission},
     audit::{AuditStore, Stamp},
-    evidence::EvidenceRecord,
+    evidence::RunEvidence,
     execution::{
         Execution,
-        ports::{ExecutionStore, RunState},
+        ports::{ExecutionReadStore, StoredRun},
         review::{
-            AnswerUnderReview, AnswerVerdict, ExpiredReview, PendingReview, ReviewEnd, ReviewRefusal, ReviewStore,
+            AnswerUnderReview, AnswerVerdict, ReviewDueToEnd, PendingReview, ReviewEnd, ReviewRefusal, ReviewStore,
         },
         run_metrics_observer::{ObservedWorkload, RunMetricsObserver},
     },
@@ -58,7 +58,7 @@ pub struct Reviews {
     wakeup_sender: WakeupSender,
     run_metrics_observer: Arc<dyn RunMetricsObserver>,
     audit_store: Arc<dyn AuditStore>,
-    execution_store: Arc<dyn ExecutionStore>,
+    execution_store: Arc<dyn ExecutionReadStore>,
     review_store: Arc<dyn ReviewStore>,
     keyed_requests: Arc<KeyedRequests>,
     execution_reader: Arc<ExecutionReader>,
@@ -99,7 +99,7 @@ impl Reviews {
         note: Option<&Note>,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
-        let (RunState { execution, .. }, ownership) =
+        let (StoredRun { execution, .. }, ownership) =
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, ownership, Operation::ReviewExecution).await?;
         let outcome = keyed_outcome(key, 200, id.uuid());
@@ -123,7 +123,7 @@ impl Reviews {
         caller: &Caller,
         id: ExecutionId,
     ) -> Result<AnswerUnderReview, Failure> {
-        let (RunState { execution, .. }, ownership) =
+        let (StoredRun { execution, .. }, ownership) =
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, ownership, Operation::ReadReview).await?;
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
@@ -199,7 +199,7 @@ impl Reviews {
     /// When the store fails.
     pub async fn end_reviews_without_verdict(&self) -> Result<usize, Failure> {
         let mut ended = 0;
-        for ExpiredReview { scope, execution_id, workload_status } in self.review_store.list_expired().await? {
+        for ReviewDueToEnd { scope, execution_id, workload_status } in self.review_store.list_expired().await? {
             let Some(record) = self.execution_store.evidence(scope, execution_id).await? else { continue };
             let Ok(pending) = PendingReview::from_record(&record) else { continue };
             let actor = ActorRef::system("review");
@@ -219,7 +219,7 @@ impl Reviews {
     async fn end_review(
         &self,
         scope: TenantScope,
-        record: &EvidenceRecord,
+        record: &RunEvidence,
         end: &ReviewEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<bool, Failure> {

@@ -23,7 +23,7 @@ use fairway_domain::{
         plan::RunPolicyAttributes,
         ports::ExpectedRevisions,
         progress::ProgressRecord,
-        run::{FinishedRun, Interruption, Run, RunInput, RunOutcome},
+        run::{FinishedRun, Interruption, Run, RunInput, RunEnd},
         run_metrics_observer::ObservedWorkload,
         usage::ModelUsage,
     },
@@ -180,7 +180,7 @@ impl ActiveRun {
         &self,
         work: RunWork,
         recheck: &Notify,
-    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), EndFailure> {
+    ) -> Result<(RunEnd, Option<ProgressRecord>, Option<Writeback>), EndFailure> {
         match work {
             RunWork::Steps => self.run_steps(recheck).await,
             RunWork::Script(ready) => {
@@ -196,7 +196,7 @@ impl ActiveRun {
     async fn run_steps(
         &self,
         recheck: &Notify,
-    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), EndFailure> {
+    ) -> Result<(RunEnd, Option<ProgressRecord>, Option<Writeback>), EndFailure> {
         let engine = &self.engine;
         let acceptance = &self.acceptance;
         let run_input = RunInput {
@@ -287,7 +287,7 @@ impl ActiveRun {
 
     /// Fulfils the run's obligations, such as masking its output. Long work runs on the blocking pool, with lease
     /// renewal. If the work fails or the lease is lost, the run has no output.
-    async fn fulfil(&self, finished_run: FinishedRun, recheck: &Notify) -> RunOutcome {
+    async fn fulfil(&self, finished_run: FinishedRun, recheck: &Notify) -> RunEnd {
         let engine = &self.engine;
         if finished_run.fulfilment_bytes() <= MAX_INLINE_BYTES {
             return finished_run.fulfil(engine.context.moment(), &engine.settings.redactor);
@@ -307,7 +307,7 @@ impl ActiveRun {
         self.engine.renew_lease(self.scope, self.lease_ref(), recheck, &self.cancelled_by).await
     }
 
-    fn build_end(&self, ended: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
+    fn build_end(&self, ended: RunEnd, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
         let output = ended.output.map(|(output, metadata)| Payload {
             // The output may be large, so it is moved instead of copied.
             body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string().into(),
@@ -465,7 +465,7 @@ impl ActiveRun {
 fn add_review_event(
     recorder: &mut ProgressRecorder<'_>,
     last_record: Option<ProgressRecord>,
-    run_outcome: &RunOutcome,
+    run_outcome: &RunEnd,
 ) -> Option<ProgressRecord> {
     if run_outcome.status == Status::AwaitingReview {
         Some(recorder.review_record(last_record, &run_outcome.steps))

@@ -9,7 +9,7 @@ use crate::{
 };
 use fairway_domain::{
     access::{ActorKind, Caller, Permission},
-    execution::{DelegatedAccess, Execution},
+    execution::{AdditionalAccess, Execution},
     id::{ExecutionId, IdSource},
     release::lane::Lane,
     share_link::{ResultToken, ShareTokenRefusal, is_guest},
@@ -93,11 +93,11 @@ pub(crate) fn guest_access(
     ids: &dyn IdSource,
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,
-) -> (DelegatedAccess, Option<ResultToken>) {
+) -> (AdditionalAccess, Option<ResultToken>) {
     let is_anonymous = caller.actor.kind() == ActorKind::Anonymous;
     let token = is_anonymous.then(|| ResultToken::from_random_bytes(ids.secret()));
     let share_link = presented_link.map(|presented_link| presented_link.link().share_link_id);
-    (DelegatedAccess { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
+    (AdditionalAccess { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
 }
 
 impl Executions {

@@ -68,7 +68,7 @@ impl RunPlans {
             Err(Failure::Contended) => return Err(RunDecisionRefusal::Stale),
             plan => plan.map_err(RunDecisionRefusal::Failed)?,
         };
-        if has_steps && !plan.plan.is_runnable() {
+        if has_steps && !plan.plan.has_executable_content() {
             return Err(RunDecisionRefusal::NothingToRun);
         }
         let attributes = policy_attributes(caller, entry, environment, lane);

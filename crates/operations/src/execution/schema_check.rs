@@ -5,7 +5,7 @@ use crate::{
     execution::engine::RunEngine,
 };
 use fairway_domain::{
-    asset::content::embedded_schema::SchemaRejection, execution::run::SchemaCheck, id::ExecutionId, tenant::TenantScope,
+    asset::content::embedded_schema::SchemaCheckFailure, execution::run::SchemaCheck, id::ExecutionId, tenant::TenantScope,
 };
 
 impl RunEngine {
@@ -16,7 +16,7 @@ impl RunEngine {
         scope: TenantScope,
         execution: ExecutionId,
         check: SchemaCheck,
-    ) -> Result<(), SchemaRejection> {
+    ) -> Result<(), SchemaCheckFailure> {
         match run_blocking(scope, ProcessorWait::Run, move || check.run()).await {
             Ok(verdict) => verdict,
             Err(error) => {
@@ -26,7 +26,7 @@ impl RunEngine {
                     error = &error as &dyn std::error::Error,
                     "failed to check a value against its schema; rejecting the value"
                 );
-                Err(SchemaRejection::BudgetExceeded)
+                Err(SchemaCheckFailure::BudgetExceeded)
             }
         }
     }

@@ -167,7 +167,7 @@ impl ActiveRun {
         };
         let finished_at = engine.context.clock.now();
         let script_run = ScriptRun { request, gateway: engine.code_gateway.name(), outcome, started_at, finished_at };
-        script_run.finish(self.decision.clone(), engine.context.new_id())
+        script_run.into_finished_run(self.decision.clone(), engine.context.new_id())
     }
 }
 

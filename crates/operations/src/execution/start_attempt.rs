@@ -4,7 +4,7 @@
 use super::{
     engine::{CheckpointPolicy, Replay},
     execute::{AttemptState, Executions},
-    execute_request::{ExecuteRequest, ExecuteResult, WaitMode},
+    execute_request::{ExecuteRequest, ExecuteResponse, WaitMode},
     inline_run_slots::Placement,
     large_runs::{REQUEST_WAIT, is_large},
     run::{ActiveRun, InlineRun},
@@ -24,15 +24,15 @@ use crate::{
 use fairway_domain::{
     access::ActorRef,
     evidence::run_records::RunRecords,
-    execution::{Acceptance, Admission, DelegatedAccess, Execution, Payload, RunRef, dispatch::RequestContext},
+    execution::{Acceptance, AdmissionDecision, AdditionalAccess, Execution, Payload, RunRef, dispatch::RequestContext},
     id::ExecutionId,
     idempotency::{KeyState, RequestKey},
-    memory::SessionId,
+    memory::ConversationSessionId,
     policy,
     release::lane::Lane,
     share_link::ResultToken,
     tenant::TenantScope,
-    workload::Status,
+    workload::WorkloadStatus,
 };
 use serde_json::{Map, Value};
 use std::{
@@ -58,7 +58,7 @@ enum NotStarted {
     /// A revision on which the decision is based has changed.
     Stale,
     /// Another request has used the idempotency key. The response is the run of that request, if it is found.
-    Replayed(Option<Box<ExecuteResult>>),
+    Replayed(Option<Box<ExecuteResponse>>),
     /// The request is refused, even if an earlier request with the key was accepted.
     Refused(Failure),
     /// The request is refused, unless an earlier request with the key was accepted. In that case, the response is the
@@ -93,7 +93,7 @@ impl Executions {
         state: &AttemptState,
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
-    ) -> Result<Option<ExecuteResult>, Failure> {
+    ) -> Result<Option<ExecuteResponse>, Failure> {
         let scope =
             request.payload.authorize_workload_view(&state.caller, request.link.as_ref(), &state.entry.workload)?;
         let attempt = Attempt { state, request, key, scope };
@@ -110,7 +110,7 @@ impl Executions {
     }
 
     /// Starts a run: checks the access, decides on the run, admits it and submits it.
-    async fn start(&self, attempt: Attempt<'_>) -> Result<ExecuteResult, NotStarted> {
+    async fn start(&self, attempt: Attempt<'_>) -> Result<ExecuteResponse, NotStarted> {
         let Attempt { state: AttemptState { caller, entry: workload, .. }, request, scope, .. } = attempt;
         let requested_lane = self.check_access(attempt).await?;
         let inputs = request.payload.inputs(&workload.workload).map_err(NotStarted::RefusedUnlessReplayed)?;
@@ -175,7 +175,7 @@ impl Executions {
         let submission = Submission { run, inline, expected_revisions: run_decision.expected_revisions, key };
         let execution = self.await_outcome(attempt, submission.submit().await?).await?;
         let is_queued_only = request.wait == WaitMode::Queued;
-        Ok(ExecuteResult { execution, replayed: false, result_token, is_queued_only })
+        Ok(ExecuteResponse { execution, replayed: false, result_token, is_queued_only })
     }
 
     /// Returns the refusal of a run without an active release. If the caller may view the releases of the workload, the
@@ -205,9 +205,9 @@ impl Executions {
         let Attempt { state: AttemptState { caller, entry, delegate, is_entry_read, .. }, request, .. } = attempt;
         let (workload, link) = (&entry.workload, request.link.as_ref());
         match workload.status {
-            Status::Registered => {}
-            Status::Suspended => return Err(NotStarted::RefusedUnlessReplayed(RunRefusal::Suspended.into())),
-            Status::Retired => return Err(NotStarted::RefusedUnlessReplayed(RunRefusal::Retired.into())),
+            WorkloadStatus::Registered => {}
+            WorkloadStatus::Suspended => return Err(NotStarted::RefusedUnlessReplayed(RunRefusal::Suspended.into())),
+            WorkloadStatus::Retired => return Err(NotStarted::RefusedUnlessReplayed(RunRefusal::Retired.into())),
         }
         request.payload.authorize_run(caller, link, workload)?;
         if let Some(client) = delegate {
@@ -229,22 +229,22 @@ impl Executions {
         run_decision: &RunDecision,
         run: &RunRef<'_>,
         lease: Uuid,
-    ) -> Result<(Admission, Option<InlineRun>), NotStarted> {
+    ) -> Result<(AdmissionDecision, Option<InlineRun>), NotStarted> {
         let Attempt { state, request, key, scope } = attempt;
-        if run_decision.decision.outcome == policy::Outcome::Deny {
+        if run_decision.decision.outcome == policy::DecisionOutcome::Deny {
             let denied_fact = run.denied_fact(&run_decision.recorded, &self.context.stamp(&state.caller));
             let denied_fact =
                 denied_fact.with_records_digest(&RunRecords::for_commit([&run_decision.recorded], &[], &[]));
-            return Ok((Admission::Deny(Box::new(denied_fact)), None));
+            return Ok((AdmissionDecision::Deny(Box::new(denied_fact)), None));
         }
         let slot = match self.placement(scope, request).await.map_err(NotStarted::RefusedUnlessReplayed)? {
-            Placement::Queue => return Ok((Admission::Queue { limit: self.settings.queue_cap }, None)),
+            Placement::Queue => return Ok((AdmissionDecision::Queue { limit: self.settings.queue_cap }, None)),
             Placement::Inline(slot) => slot,
         };
         let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
         let (admission, work) = match &request.payload {
             RunPayload::Inputs(_) | RunPayload::Form(_) => {
-                (Admission::Run { lease, lease_for, deadline_in }, RunWork::Steps)
+                (AdmissionDecision::Run { lease, lease_for, deadline_in }, RunWork::Steps)
             }
             RunPayload::Script { script, .. } => {
                 // If an earlier request with the same key was accepted, its run is the response and no script slot is
@@ -256,7 +256,7 @@ impl Executions {
                     .and_then(|limits| self.prepare_script(scope, script, limits, key))
                     .map_err(|refusal| NotStarted::RefusedUnlessReplayed(refusal.into()))?;
                 let fact = Box::new(run.code_accepted_fact(script.language, &self.context.stamp(&state.caller)));
-                (Admission::Script { lease, lease_for, deadline_in, fact }, work)
+                (AdmissionDecision::Script { lease, lease_for, deadline_in, fact }, work)
             }
         };
         // The run is registered before the commit, because a wakeup before the registration would be lost.
@@ -272,14 +272,14 @@ impl Executions {
         execution_id: ExecutionId,
         requested_lane: Lane,
         inputs: Payload,
-        admission: Admission,
+        admission: AdmissionDecision,
     ) -> (Acceptance, Option<ResultToken>) {
         let Attempt { state: AttemptState { caller, entry: workload, delegate, .. }, request, .. } = attempt;
         let request_context = RequestContext {
             request_id: caller.request_id,
             groups: caller.groups.iter().map(ActorRef::to_string).collect(),
             lane: requested_lane.as_str().to_owned(),
-            session: request.session.as_ref().map(SessionId::to_string),
+            session: request.session.as_ref().map(ConversationSessionId::to_string),
         };
         let (guest_access, result_token) =
             run_access::guest_access(self.context.ids.as_ref(), caller, request.link.as_ref());
@@ -298,7 +298,7 @@ impl Executions {
             request_context,
             started_at: run_decision.recorded.evaluated_at,
             admission,
-            delegated_access: DelegatedAccess { delegate, ..guest_access },
+            delegated_access: AdditionalAccess { delegate, ..guest_access },
         };
         (acceptance, result_token)
     }
@@ -338,7 +338,7 @@ impl Executions {
 
     /// Returns the run that an earlier request with this key started, without an output that the caller may not read
     /// now.
-    async fn replayed_run(&self, attempt: Attempt<'_>) -> Result<Option<ExecuteResult>, Failure> {
+    async fn replayed_run(&self, attempt: Attempt<'_>) -> Result<Option<ExecuteResponse>, Failure> {
         let Attempt { state, request, key, scope } = attempt;
         let Some(key) = key else { return Ok(None) };
         match self.key_store.key_state(scope, key).await? {
@@ -353,7 +353,7 @@ impl Executions {
                 match request.wait {
                     WaitMode::End(_) if execution.is_active() => Err(Failure::KeyInProgress),
                     WaitMode::End(_) | WaitMode::Acceptance | WaitMode::Queued => {
-                        Ok(Some(ExecuteResult { execution, replayed: true, result_token: None, is_queued_only }))
+                        Ok(Some(ExecuteResponse { execution, replayed: true, result_token: None, is_queued_only }))
                     }
                 }
             }

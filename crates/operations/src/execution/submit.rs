@@ -10,7 +10,7 @@ use super::{
 use crate::{Failure, RunRefusal};
 use fairway_domain::{
     execution::{
-        Acceptance, Admission, Execution, ExecutionOutcome, Status,
+        Acceptance, AdmissionDecision, Execution, ExecutionOutcome, Status,
         ports::{AcceptOutcome, ExpectedRevisions},
         run_metrics_observer::ObservedWorkload,
     },
@@ -88,7 +88,7 @@ impl Submission {
             AcceptOutcome::Accepted => {}
         }
         Ok(match (&acceptance.admission, inline) {
-            (Admission::Deny(_), _) => {
+            (AdmissionDecision::Deny(_), _) => {
                 engine.context.notify_facts();
                 let workload = ObservedWorkload {
                     id: acceptance.workload_id,
@@ -97,11 +97,11 @@ impl Submission {
                 engine.run_metrics_observer.run_ended(workload, Status::Denied, Duration::ZERO);
                 SubmitOutcome::Denied(denied_execution(acceptance))
             }
-            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {
+            (AdmissionDecision::Queue { .. } | AdmissionDecision::Run { .. } | AdmissionDecision::Script { .. }, None) => {
                 engine.wakeup_sender.publish(Wakeup::RunQueued);
                 SubmitOutcome::Queued(accepted_execution(acceptance, Status::Queued, None))
             }
-            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(inline)) => {
+            (AdmissionDecision::Queue { .. } | AdmissionDecision::Run { .. } | AdmissionDecision::Script { .. }, Some(inline)) => {
                 SubmitOutcome::Started(active_run.spawn(inline))
             }
         })
@@ -137,7 +137,7 @@ impl RunEngine {
 /// Converts the failure of a submission. A script that the store rejects as inconsistent is reported as unavailable.
 fn submit_failure(scope: TenantScope, acceptance: &Acceptance, failure: Failure) -> Failure {
     match (&acceptance.admission, failure) {
-        (Admission::Script { .. }, Failure::Store(error)) if error.fault == StoreFault::Inconsistent => {
+        (AdmissionDecision::Script { .. }, Failure::Store(error)) if error.fault == StoreFault::Inconsistent => {
             tracing::error!(
                 tenant_id = %scope.tenant(),
                 execution_id = %acceptance.execution_id,

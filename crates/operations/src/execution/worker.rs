@@ -12,13 +12,13 @@ use super::{
 };
 use crate::{
     Failure, Settings, Stores,
-    access::{Claims, Identities},
+    access::{IdentityClaims, CallerResolver},
     commit_context::CommitContext,
     execution::{
         active_runs::ActiveRuns,
         engine::RunEngine,
         large_runs::LargeRuns,
-        plan::{PlanCache, RunPlans},
+        plan::{ExecutionCache, RunPlans},
     },
     services::{CommonOperations, SharedState},
     wakeups::Wakeups,
@@ -27,7 +27,7 @@ use fairway_domain::{
     access::Caller,
     evidence::RecordedDecision,
     execution::{
-        Acceptance, Admission, DelegatedAccess, ExecutionOutcome, Payload, RunRef, Status,
+        Acceptance, AdmissionDecision, AdditionalAccess, ExecutionOutcome, Payload, RunRef, Status,
         dispatch::{Claim, ClaimedRun, MAX_RECLAIMS, RequestContext},
         ports::{LeaseStore, RunStore, WorkloadWithDeployment},
         run::{Interruption, SMALL_RUN_BYTES},
@@ -151,14 +151,14 @@ pub struct RunWorker {
     pub(super) context: CommitContext,
     pub(super) active_runs: Arc<ActiveRuns>,
     pub(super) large_runs: Arc<LargeRuns>,
-    pub(super) plans: Arc<PlanCache>,
+    pub(super) plans: Arc<ExecutionCache>,
     pub(super) settings: Arc<Settings>,
     pub(super) wakeups: Arc<Wakeups>,
     pub(super) run_store: Arc<dyn RunStore>,
     pub(super) lease_store: Arc<dyn LeaseStore>,
     pub(super) share_link_store: Arc<dyn ShareLinkStore>,
     pub(super) workload_store: Arc<dyn WorkloadStore>,
-    pub(super) identities: Arc<Identities>,
+    pub(super) identities: Arc<CallerResolver>,
     pub(super) run_engine: Arc<RunEngine>,
     pub(super) run_plans: Arc<RunPlans>,
 }
@@ -346,7 +346,7 @@ impl RunWorker {
             }
             Err(RunDecisionRefusal::Failed(failure)) => return Err(failure),
         };
-        if run_decision.decision.outcome == policy::Outcome::Deny {
+        if run_decision.decision.outcome == policy::DecisionOutcome::Deny {
             // The denial may result from outdated cached state, so the decision is repeated on fresh state.
             if !bypass_cache {
                 return Ok(NextAction::Retry);
@@ -385,7 +385,7 @@ impl RunWorker {
         request_context: &RequestContext,
         bypass_cache: bool,
     ) -> Result<Caller, Failure> {
-        let claims = Claims {
+        let claims = IdentityClaims {
             actor: claimed.execution.submitter.clone(),
             groups: request_context.group_actors(),
             tenant: Some(claimed.scope.tenant()),
@@ -436,9 +436,9 @@ impl RunWorker {
             decision,
             inputs: inputs.clone(),
             request_context: request_context.clone(),
-            delegated_access: DelegatedAccess { delegate: run.delegate.clone(), ..DelegatedAccess::default() },
+            delegated_access: AdditionalAccess { delegate: run.delegate.clone(), ..AdditionalAccess::default() },
             started_at: run.started_at,
-            admission: Admission::Run {
+            admission: AdmissionDecision::Run {
                 lease: claimed.lease,
                 lease_for: self.settings.lease,
                 deadline_in: self.settings.execution_deadline,

@@ -5,17 +5,17 @@
 
 use crate::{
     Failure, MaybeReplayed, Precondition,
-    asset::VersionDraft,
+    asset::CreateVersionParams,
     generator::{DraftGenerator, ProvisioningMode},
     release::{ReleaseDraft, Transition},
 };
 use fairway_domain::{
     access::{ActorRef, BoundLanes, Caller, Grant, GrantScope, OwnerRef, Rights, Role},
     asset::{Asset, NewAsset, OwnershipTier, VersionLabel, kind::AssetKind},
-    generator::{self, ENVIRONMENT, SLUG, VERSION_LABEL},
+    generator::{self, ENVIRONMENT, SLUG, FIRST_VERSION_LABEL},
     id::{AssetVersionId, ReleaseId, TenantId, WorkloadId},
     idempotency::RequestKey,
-    release::{StateName, activate::LaneSelection, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
+    release::{StateName, activate::LaneSelection, lane::TargetLane, ports::ReleaseFilter, review::ReleaseVerdict},
     slug::Slug,
     store::{CommitError, Conflict, PageRequest, PageStart},
     tenant::{TenantScope, Workspace},
@@ -171,7 +171,7 @@ impl DraftGenerator {
     ) -> Result<AssetVersionId, Failure> {
         let scope = TenantScope::for_caller(creator);
         let label =
-            VersionLabel::parse(VERSION_LABEL).ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
+            VersionLabel::parse(FIRST_VERSION_LABEL).ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
         let mut stored = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
         if stored.is_none() {
             let (workspace_id, namespace_id) = (workspace.workspace_id, workspace.namespace_id);
@@ -201,7 +201,7 @@ impl DraftGenerator {
         if let Some(version) = version {
             return Ok(version.asset_version_id);
         }
-        let draft = VersionDraft { content, label: Some(label.clone()), change_note: None };
+        let draft = CreateVersionParams { content, label: Some(label.clone()), change_note: None };
         match self.assets.create_asset_version(creator, asset.asset_id, None, draft, None).await {
             Ok((_, MaybeReplayed { value: version, .. })) => Ok(version.asset_version_id),
             Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
@@ -239,7 +239,7 @@ impl DraftGenerator {
             .review_release(
                 &approver,
                 id,
-                Verdict::Approved,
+                ReleaseVerdict::Approved,
                 None,
                 &Precondition::Any,
                 Some(&step_key(&approver, "approval")),

@@ -19,13 +19,13 @@ use fairway_domain::{
         ChunkingSettings, IndexRevision, KnowledgeBase, SourceType,
         document::{
             Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, IngestResult, KnowledgeRefusal,
-            MAX_CHUNKS_PER_INGEST, MAX_INGEST_BYTES, MAX_TEXT_BYTES, NewChunk, NewDocument, check_accepts_documents,
+            MAX_CHUNKS_PER_COMMIT, MAX_INGEST_BYTES, MAX_TEXT_BYTES, NewChunk, NewDocument, check_accepts_documents,
             validate_drafts, validate_text,
         },
         ports::{ChunkSpan, Chunker, FetchError},
         retrieval::{EmbeddingModel, IndexWarning},
     },
-    search_words::count_words,
+    search_words::count_term_frequencies,
     store::{Change, CommitError, Page, PageRequest},
     tenant::TenantScope,
 };
@@ -53,7 +53,7 @@ const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
 /// take turns. One tenant has at most half of the permits, because an ingest may wait minutes for sources and models.
 /// The other half is for tenants without an active ingest, one permit for each of them.
 const INGEST_LIMITS: Limits =
-    Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::with_permits(8) };
+    Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::unlimited_per_key(8) };
 /// Peak memory of the texts and vectors of one ingest, in bytes.
 const INGEST_BYTES: usize = 12 << 20;
 /// Maximum time for which an ingest waits for its permit, and then the same time for memory.
@@ -187,7 +187,7 @@ impl KnowledgeBases {
         let model = self.ingest_model(scope, id, base_revision, &base).await?;
         self.embed_chunks(scope, id, model.as_ref(), &mut documents).await?;
         let stamp = self.context.stamp(caller);
-        let mut change = Ingest::add(asset, ingest_id, base.chunking, model, documents, base_revision, &stamp)?;
+        let mut change = Ingest::decide_addition(asset, ingest_id, base.chunking, model, documents, base_revision, &stamp)?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
         // The report is read from the store, so that the first response and a replay are equal.
         let report = async {
@@ -268,7 +268,7 @@ impl KnowledgeBases {
         for (position, (document_id, mut draft)) in drafts.enumerate() {
             let text = match &mut draft.source {
                 DocumentSource::Text(text) => std::mem::take(text),
-                DocumentSource::Reference(source) => self.read_source(caller, source_type, source, position).await?,
+                DocumentSource::ValueReference(source) => self.read_source(caller, source_type, source, position).await?,
             };
             remaining_bytes = remaining_bytes.checked_sub(text.len()).ok_or(KnowledgeRefusal::TextsTooLong)?;
             read_documents.push(ReadDocument { document_id, draft, text });
@@ -335,12 +335,12 @@ impl KnowledgeBases {
                 let entry_id = ids.new_id().into();
                 let document_chunks = chunk_text(splitter.as_ref(), ids.as_ref(), title.as_deref(), &text, chunking);
                 chunks = chunks.saturating_add(document_chunks.len());
-                if chunks > MAX_CHUNKS_PER_INGEST {
+                if chunks > MAX_CHUNKS_PER_COMMIT {
                     return Err(KnowledgeRefusal::TooManyChunks);
                 }
                 let source_ref = match source {
                     DocumentSource::Text(_) => None,
-                    DocumentSource::Reference(source) => Some(source),
+                    DocumentSource::ValueReference(source) => Some(source),
                 };
                 let digest = Checksum::blake3_of(text.as_bytes());
                 documents.push(NewDocument {
@@ -417,7 +417,7 @@ fn chunk_text(
             end: span.end,
             tokens: span.tokens,
             digest: Checksum::blake3_of(content.as_bytes()),
-            term_frequencies: count_words(title.into_iter().chain([content])),
+            term_frequencies: count_term_frequencies(title.into_iter().chain([content])),
             vector: None,
         })
     };

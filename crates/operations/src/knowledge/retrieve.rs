@@ -12,7 +12,7 @@ use fairway_domain::{
         contract::{AccessMode, ContractDecision, ContractState, KnowledgeAccessRequest},
         ports::SearchScope,
         retrieval::{
-            EmbeddingModel, QueryEmbedding, RetrievedChunk, SearchHit, SearchResults, select_chunks, truncate_query,
+            EmbeddingModel, QueryEmbeddingCall, RetrievedChunk, SearchHit, SearchResults, select_chunks, truncate_query,
         },
     },
     search_words::WordSet,
@@ -78,7 +78,7 @@ pub struct Retrieval {
     /// index has more vectors than one search compares.
     pub is_capped: bool,
     /// The embedding of the query, if the search used vectors.
-    pub query_embedding: Option<QueryEmbedding>,
+    pub query_embedding: Option<QueryEmbeddingCall>,
     /// The time at which the retrieval was completed.
     pub retrieved_at: Timestamp,
 }
@@ -254,7 +254,7 @@ impl KnowledgeBases {
         index: Option<&VectorIndex>,
         search_scope: &SearchScope,
         query: &str,
-    ) -> Result<(SearchResults, Option<QueryEmbedding>), RetrievalFailure> {
+    ) -> Result<(SearchResults, Option<QueryEmbeddingCall>), RetrievalFailure> {
         let query_words = WordSet::from_texts([query]);
         match (base.retrieval.strategy, index) {
             (RetrievalStrategy::Lexical, _) => {
@@ -284,14 +284,14 @@ impl KnowledgeBases {
         model: &EmbeddingModel,
         search_scope: &SearchScope,
         query: &str,
-    ) -> Result<(SearchResults, QueryEmbedding), RetrievalFailure> {
+    ) -> Result<(SearchResults, QueryEmbeddingCall), RetrievalFailure> {
         let started_at = Instant::now();
         let embedded = self.embed_texts(model, vec![query.to_owned()]).await?;
         let latency = started_at.elapsed();
         let vector = embedded.vectors.first().ok_or(ProviderError::Malformed)?;
         let hits = self.chunk_search.vector_search(scope, search_scope, vector).await?;
         let model = model.clone();
-        Ok((hits, QueryEmbedding { model, tokens_in: embedded.tokens_in, cost_micros: embedded.cost_micros, latency }))
+        Ok((hits, QueryEmbeddingCall { model, tokens_in: embedded.tokens_in, cost_micros: embedded.cost_micros, latency }))
     }
 
     /// Returns the chunks with their texts, in the same order. Chunks that were erased after the search are omitted.

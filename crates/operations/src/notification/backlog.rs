@@ -2,7 +2,7 @@
 
 use crate::{Stores, services::SharedState};
 use fairway_domain::{
-    notification::backlog::{BacklogStore, NotificationObserver},
+    notification::backlog::{BacklogStore, NotificationMetricsObserver},
     store::StoreError,
 };
 use std::{sync::Arc, time::Duration};
@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_secs(15);
 /// Measures the backlog of notifications for metrics.
 pub struct BacklogMeter {
     backlog_store: Arc<dyn BacklogStore>,
-    observer: Arc<dyn NotificationObserver>,
+    observer: Arc<dyn NotificationMetricsObserver>,
 }
 
 impl BacklogMeter {

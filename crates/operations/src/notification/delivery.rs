@@ -15,7 +15,7 @@ use fairway_domain::{
         console_link::INBOX_PAGE_PATH,
         delivery::{Delivery, DeliveryError},
         destination::DestinationScope,
-        message::{Message, OutgoingMessage, Receiver},
+        message::{NotificationMessage, OutgoingMessage, Receiver},
         ports::DeliveryFilter,
     },
     notification_category::NotificationCategory,
@@ -111,7 +111,7 @@ impl Notifications {
         let destination = self.destination_store.find(scope, destination_scope, id).await?.ok_or(Failure::NotFound)?;
         let tenant = self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)?;
         let stamp = self.context.stamp(caller);
-        let message = Message {
+        let message = NotificationMessage {
             delivery_id: self.context.new_id(),
             tenant: scope.tenant(),
             category: NotificationCategory::Reports,

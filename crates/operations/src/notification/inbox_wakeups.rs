@@ -23,8 +23,8 @@ impl InboxWakeups {
     }
 
     /// Subscribes to the wakeups of a tenant. Only facts that are projected after this call wake the subscription.
-    pub(crate) fn subscribe(&self, tenant: TenantId) -> InboxSubscription {
-        InboxSubscription(self.streams().entry(tenant).or_default().subscribe())
+    pub(crate) fn subscribe(&self, tenant: TenantId) -> ProjectionSubscription {
+        ProjectionSubscription(self.streams().entry(tenant).or_default().subscribe())
     }
 
     fn streams(&self) -> MutexGuard<'_, HashMap<TenantId, watch::Sender<()>>> {
@@ -34,9 +34,9 @@ impl InboxWakeups {
 }
 
 /// Subscription to the projections of a tenant in this process.
-pub struct InboxSubscription(watch::Receiver<()>);
+pub struct ProjectionSubscription(watch::Receiver<()>);
 
-impl InboxSubscription {
+impl ProjectionSubscription {
     /// Waits until this process has projected further facts of the tenant since the last wait, or `max_wait` has
     /// elapsed. The limit is needed because facts that other processes project cause no wakeup here.
     pub async fn wait(&mut self, max_wait: Duration) {

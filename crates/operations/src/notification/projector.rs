@@ -8,7 +8,7 @@ use crate::{
     services::SharedState,
 };
 use fairway_domain::{
-    access::{ActorRef, Grant, PrincipalAccess, Role},
+    access::{ActorRef, Grant, CallerAccess, Role},
     id::{TenantId, WorkloadId, WorkspaceId},
     notification::{
         Tier,
@@ -168,7 +168,7 @@ impl Projector {
             for (fact, subject) in &facts {
                 let mut projection = project(fact, subject, &directory, &receivers, at);
                 if let Some(bursts) = &mut bursts {
-                    bursts.collect(&mut projection.deliveries);
+                    bursts.combine_excess_deliveries(&mut projection.deliveries);
                 }
                 let omitted_recipients = projection.omitted_recipients;
                 if omitted_recipients > 0 {
@@ -269,7 +269,7 @@ impl Projector {
             grants.entry(role.principal).or_default().push(Grant::of_role(role.role, role.scope));
         }
         let rights = grants.into_iter().map(|(actor, grants)| {
-            let access = PrincipalAccess {
+            let access = CallerAccess {
                 tenant: scope.tenant(),
                 ever_bound: !without_role_history.contains(&actor),
                 grants,
@@ -346,7 +346,7 @@ impl Projector {
             mailboxes: HashSet::new(),
         };
         let people_to_check: Vec<ActorRef> =
-            people.into_iter().filter(|person| receivers.may_turn_inbox_off(person)).collect();
+            people.into_iter().filter(|person| receivers.has_inbox_disabling_setting(person)).collect();
         if !people_to_check.is_empty() {
             receivers.mailboxes = self.projection_store.people_with_mailbox(scope, &people_to_check).await?;
         }

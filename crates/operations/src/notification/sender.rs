@@ -4,7 +4,7 @@ use crate::{Stores, commit_context::CommitContext, services::SharedState};
 use fairway_domain::{
     id::{DeliveryId, TenantId},
     notification::{
-        backlog::NotificationObserver,
+        backlog::NotificationMetricsObserver,
         delivery::{RetryDecision, decide_retry},
         message::{MessageSender, SendFailure},
         ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, DeliveryClaimRef, OutboxStore},
@@ -53,7 +53,7 @@ pub struct NotificationSender {
     outbox_store: Arc<dyn OutboxStore>,
     message_sender: Arc<dyn MessageSender>,
     outbox_wakeup: Arc<Notify>,
-    observer: Arc<dyn NotificationObserver>,
+    observer: Arc<dyn NotificationMetricsObserver>,
     /// Active attempts of this process, by delivery.
     attempts: Mutex<HashMap<DeliveryId, Attempt>>,
     is_stopping: AtomicBool,

@@ -1,7 +1,7 @@
 //! The live stream of an inbox: notifications in the order of the audit log, from any position.
 
 use super::Notifications;
-pub use super::inbox_wakeups::InboxSubscription;
+pub use super::inbox_wakeups::ProjectionSubscription;
 use crate::{Failure, access::Operation};
 use fairway_domain::{access::Caller, notification::inbox::Notification, tenant::TenantScope};
 
@@ -29,7 +29,7 @@ impl Notifications {
     ///
     /// # Errors
     /// As [`Self::list_inbox`].
-    pub async fn open_inbox(&self, caller: &Caller, last_seen: Option<u64>) -> Result<InboxBatch, Failure> {
+    pub async fn open_inbox_stream(&self, caller: &Caller, last_seen: Option<u64>) -> Result<InboxBatch, Failure> {
         let scope = self.authorize_own(caller, Operation::ReadInboxStream).await?;
         // The end is read before the count. A notification that is created in between is then counted, and the stream
         // returns it too.
@@ -75,7 +75,7 @@ impl Notifications {
 
     /// Subscribes to the projections of this process for the caller's tenant, starting now.
     #[must_use]
-    pub fn subscribe_to_inbox(&self, caller: &Caller) -> InboxSubscription {
+    pub fn subscribe_to_projections(&self, caller: &Caller) -> ProjectionSubscription {
         self.inbox_wakeups.subscribe(TenantScope::for_caller(caller).tenant())
     }
 }

@@ -9,7 +9,7 @@ use fairway_domain::{
         IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate,
         composition::{ComposedPrompt, IncludeRefusal, IncludedBody},
     },
-    release::{Binding, Release, frozen_reference::resolve},
+    release::{Binding, Release, frozen_reference::find_frozen_reference},
     tenant::TenantScope,
 };
 use std::collections::BTreeMap;
@@ -28,13 +28,13 @@ impl Assets {
         for (reference, offset) in prompt.distinct_references() {
             // A version of the same asset may have includes too, so it counts as a nested include.
             if reference.slug == asset.slug {
-                return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
+                return Err(Failure::from_prompt_refusal(PromptRefusal::NestedReference { offset }));
             }
             let (_, _, body) =
-                self.resolve_include(caller, &position, reference, offset).await?.map_err(Failure::prompt)?;
+                self.resolve_include(caller, &position, reference, offset).await?.map_err(Failure::from_prompt_refusal)?;
             bytes = bytes.saturating_add(body.bytes());
             if bytes > MAX_RENDERED_BYTES {
-                return Err(Failure::prompt(PromptRefusal::TooLarge { offset }));
+                return Err(Failure::from_prompt_refusal(PromptRefusal::TooLarge { offset }));
             }
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Assets {
         let mut bodies: BTreeMap<IncludedAsset, IncludedBody> = BTreeMap::new();
         let mut sources: Vec<SourceVersion> = Vec::new();
         for (reference, _) in prompt.distinct_references() {
-            let frozen = resolve(&release.references, binding, &reference.slug, reference.label.as_deref());
+            let frozen = find_frozen_reference(&release.references, binding, &reference.slug, reference.label.as_deref());
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
             let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) =

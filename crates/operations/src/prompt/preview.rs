@@ -51,7 +51,7 @@ impl Assets {
         let _memory = admit(PREVIEW_BYTES, PREVIEW_WAIT).await.map_err(|_| permit_failure(AcquireError::TimedOut))?;
         let bodies = self.read_visible_includes(caller, &asset, from_workspace, &prompt).await?;
         let render = move || prompt.compose(|reference| bodies.get(reference).cloned())?.render(&arguments);
-        processor.run(render).await?.map_err(Failure::prompt)
+        processor.run(render).await?.map_err(Failure::from_prompt_refusal)
     }
 
     /// Reads the bodies of the assets that a version of the template would currently include.
@@ -76,21 +76,21 @@ impl Assets {
         let mut bytes = 0_usize;
         for (reference, offset) in prompt.distinct_references() {
             if reference.slug == template_asset.slug {
-                return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
+                return Err(Failure::from_prompt_refusal(PromptRefusal::NestedReference { offset }));
             }
             let (asset, version) =
-                self.find_include(caller, &home_position, reference, offset).await?.map_err(Failure::prompt)?;
+                self.find_include(caller, &home_position, reference, offset).await?.map_err(Failure::from_prompt_refusal)?;
             if !self.sees_asset(caller, &asset, from_position.as_ref()).await? {
                 let is_visible_elsewhere = from_position.is_some() && self.sees_asset(caller, &asset, None).await?;
                 let unresolved =
                     if is_visible_elsewhere { ResolutionFailure::OtherWorkspace } else { ResolutionFailure::Unknown };
-                return Err(Failure::prompt(refusal_of(unresolved, offset)));
+                return Err(Failure::from_prompt_refusal(refusal_of(unresolved, offset)));
             }
             let body = body_of(&asset, &version)?;
-            let body = body.map_err(|refusal| Failure::prompt(refusal.to_prompt_refusal(offset)))?;
+            let body = body.map_err(|refusal| Failure::from_prompt_refusal(refusal.to_prompt_refusal(offset)))?;
             bytes = bytes.saturating_add(body.bytes());
             if bytes > MAX_RENDERED_BYTES {
-                return Err(Failure::prompt(PromptRefusal::TooLarge { offset }));
+                return Err(Failure::from_prompt_refusal(PromptRefusal::TooLarge { offset }));
             }
             bodies.insert(reference.clone(), body);
         }

@@ -12,7 +12,7 @@ use fairway_domain::{
     id::AssetVersionId,
     release::{
         Binding, Release,
-        activate::{ActivationReport, FlowStatus, RouteStatus, UnenforcedControl},
+        activate::{ActivationReport, FlowStatus, PrimaryRouteApproval, UnenforcedControl},
         provider_account_gate::RouteAccount,
         review::ApprovalRule,
         tool_requirements::ToolStatus,
@@ -20,7 +20,7 @@ use fairway_domain::{
     },
     slug::Slug,
     tenant::TenantScope,
-    workload::Status,
+    workload::WorkloadStatus,
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -42,7 +42,7 @@ pub(crate) enum CheckScope<'a> {
 impl Releases {
     /// Whether the workload of a release is retired.
     pub(crate) async fn is_workload_retired(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
-        Ok(self.workloads.workload_of(scope, release.workload_id).await?.status == Status::Retired)
+        Ok(self.workloads.workload_of(scope, release.workload_id).await?.status == WorkloadStatus::Retired)
     }
 
     /// Creates the activation report of a release from its bound contents.
@@ -216,14 +216,14 @@ impl Releases {
 
     /// Returns the state of the primary route. A route is approved if the bound version approves it, its asset is
     /// active, and no later version withdraws it.
-    async fn route_status(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStatus, Failure> {
+    async fn route_status(&self, scope: TenantScope, binding: &Binding) -> Result<PrimaryRouteApproval, Failure> {
         let summary = self.evaluated_content(scope, binding).await?;
         let EvaluatedContent::Routes { approved_primary: Some(route), .. } = &*summary else {
-            return Ok(RouteStatus::NotApproved);
+            return Ok(PrimaryRouteApproval::NotApproved);
         };
         let is_effective =
             self.version_store.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
-        Ok(if is_effective { RouteStatus::Approved } else { RouteStatus::NotApproved })
+        Ok(if is_effective { PrimaryRouteApproval::Approved } else { PrimaryRouteApproval::NotApproved })
     }
 
     /// Returns the approved routes of a model policy, each with the state of its account on this server.

@@ -2,7 +2,7 @@
 
 use crate::{
     Failure,
-    access::{Claims, IdentityMode, Operation},
+    access::{IdentityClaims, IdentityMode, Operation},
     idempotency::MAX_ATTEMPTS,
     release::Releases,
 };
@@ -27,7 +27,7 @@ pub struct ActiveRelease {
 /// The revisions from which an active release was read. While they are unchanged, the same query of the same caller
 /// returns the same release.
 #[derive(Clone, Debug)]
-pub struct ActiveReleaseVersion {
+pub struct ActiveReleaseRevisions {
     scope: TenantScope,
     workload: WorkloadId,
     environment: Slug,
@@ -55,14 +55,14 @@ impl Releases {
     pub async fn active_release(
         &self,
         mode: IdentityMode,
-        claims: &Claims,
+        claims: &IdentityClaims,
         request_id: RequestId,
         query: &ActiveReleaseQuery<'_>,
-    ) -> Result<(ActiveRelease, ActiveReleaseVersion), Failure> {
+    ) -> Result<(ActiveRelease, ActiveReleaseRevisions), Failure> {
         let &ActiveReleaseQuery { workload, environment, lane } = query;
         let caller = self.identities.resolve_caller(mode, claims, request_id).await?;
         let active = self.find_active(&caller, workload, environment, lane).await?;
-        let version = ActiveReleaseVersion {
+        let version = ActiveReleaseRevisions {
             scope: TenantScope::for_caller(&caller),
             workload,
             environment: environment.clone(),
@@ -77,8 +77,8 @@ impl Releases {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn is_current(&self, version: &ActiveReleaseVersion) -> Result<bool, Failure> {
-        let ActiveReleaseVersion { scope, workload, environment, deployment, access } = version;
+    pub async fn is_active_release_current(&self, version: &ActiveReleaseRevisions) -> Result<bool, Failure> {
+        let ActiveReleaseRevisions { scope, workload, environment, deployment, access } = version;
         let revisions = self.deployment_store.current_revisions(*scope, *workload, environment).await?;
         Ok(revisions.is_some_and(|current| current.deployment == *deployment && current.access == *access))
     }

@@ -14,7 +14,7 @@ use fairway_domain::{
     },
     execution::plan::BoundServer,
     hook::Hook,
-    release::{Binding, Release, frozen_reference::resolve},
+    release::{Binding, Release, frozen_reference::find_frozen_reference},
     tenant::TenantScope,
 };
 use serde_json::Value;
@@ -32,7 +32,7 @@ impl Releases {
         let Some(reference) = references.first() else { return Ok(None) };
         let label = reference.version.as_ref().map(VersionLabel::as_str);
         // Releases that were activated before references were frozen have no resolved reference.
-        let Some(frozen) = resolve(&release.references, binding, &reference.slug, label) else { return Ok(None) };
+        let Some(frozen) = find_frozen_reference(&release.references, binding, &reference.slug, label) else { return Ok(None) };
         let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
         let (asset, version) = stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
         if asset.kind != AssetKind::McpServer {
@@ -57,7 +57,7 @@ impl Releases {
         let mut policy = (None, 0);
         if let Some(reference) = references.first() {
             let label = reference.version.as_ref().map(VersionLabel::as_str);
-            let frozen = resolve(&release.references, binding, &reference.slug, label);
+            let frozen = find_frozen_reference(&release.references, binding, &reference.slug, label);
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
             let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) =

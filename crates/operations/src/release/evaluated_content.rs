@@ -167,7 +167,7 @@ fn flow_bytes(status: &FlowStatus) -> usize {
 /// another error anyway.
 fn summarize_prompt(content: &Value) -> EvaluatedContent {
     let prompt = PromptTemplate::parse(content);
-    let arguments = prompt.map(|prompt| prompt.required_arguments().into_iter().map(str::to_owned).collect());
+    let arguments = prompt.map(|prompt| prompt.own_argument_names().into_iter().map(str::to_owned).collect());
     EvaluatedContent::Prompt { arguments: arguments.unwrap_or_default() }
 }
 
@@ -177,7 +177,7 @@ fn summarize_flow(content: &Value) -> EvaluatedContent {
     };
     let status = FlowStatus::Valid {
         provider_routed: flow.uses_provider_routes(),
-        referenced_roles: flow.release_roles().into_iter().collect(),
+        referenced_roles: flow.referenced_release_roles().into_iter().collect(),
         unsupported_steps: unavailable_steps(&flow),
         agent_tools: flow.agent_tool_choices().cloned().collect(),
         declared_inputs: flow.trigger().inputs.keys().cloned().collect(),
@@ -212,6 +212,6 @@ fn summarize_policy(content: &Value) -> Result<EvaluatedContent, Failure> {
     let unsupported = policy.obligations().filter(|obligation| !SUPPORTED_OBLIGATIONS.contains(obligation));
     let names: BTreeSet<String> = unsupported.map(|obligation| obligation.as_str().to_owned()).collect();
     let names = names.into_iter().collect();
-    let required = policy.required_inputs().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
+    let required = policy.inputs_assumed_present().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
     Ok(EvaluatedContent::Policy { unsupported_obligations: names, required_inputs: required.collect() })
 }

@@ -140,7 +140,7 @@ fn content_of(version: &AssetVersion) -> Result<Value, Failure> {
 /// Compiles a policy on the blocking pool; returns the bytes of its compiled patterns.
 async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failure> {
     let compile = move || match content::parse_existing(AssetKind::PolicyBundle, &content) {
-        Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),
+        Ok(CheckedContent::PolicyBundle(policy)) => policy.compiled_pattern_bytes(),
         _ => 0,
     };
     run_blocking(scope, ProcessorWait::Request, compile).await

@@ -207,7 +207,7 @@ impl Releases {
                 .reference_target(caller, position, &reference.slug, reference.version.as_ref(), resolution)
                 .await?
             {
-                Ok(target) if !reference.permits(target.kind) => {
+                Ok(target) if !reference.can_target_kind(target.kind) => {
                     resolution.add_unresolved(&asset.slug, &reference.pointer, None, &WRONG_KIND);
                 }
                 Ok(target) if target.lifecycle != Lifecycle::Active => {

@@ -11,8 +11,8 @@ use fairway_domain::{
         ReleaseRefusal,
         lane::{Lane, LaneHistoryEntry},
         ports::ReleaseWithDeployment,
-        recommendation::RollbackRecommendation,
-        rollback::{ReleaseEvidenceArtifact, ReturnedLane, RollbackRecord, earlier_holders, lanes_by_recency},
+        recommendation::RollbackAssessment,
+        rollback::{ReleaseEvidenceArtifact, ReturnedLane, RollbackRecord, rollback_candidates, lanes_by_recency},
     },
     slug::Slug,
     store::{CommitError, Page, PageRequest},
@@ -66,7 +66,7 @@ impl Releases {
                             return Err(ReleaseRefusal::WorkloadRetired.into());
                         }
                         if let Some(lane) = lane {
-                            current.release.check_holds_lane(lane, &current.deployment)?;
+                            current.release.check_lane_if_active(lane, &current.deployment)?;
                         }
                         let holders = self.rollback_targets(scope, &current, lane).await?;
                         let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
@@ -146,7 +146,7 @@ impl Releases {
         lane: Lane,
         holder: ReleaseId,
     ) -> Result<Option<ReleaseWithDeployment>, Failure> {
-        for earlier_release in earlier_holders(history, lane, holder) {
+        for earlier_release in rollback_candidates(history, lane, holder) {
             let stored = self.release_store.find(scope, earlier_release).await?;
             if let Some(target) = stored.filter(|stored| stored.release.is_rollback_target()) {
                 return Ok(Some(target));
@@ -229,7 +229,7 @@ impl Releases {
         &self,
         caller: &Caller,
         id: ReleaseId,
-    ) -> Result<RollbackRecommendation, Failure> {
+    ) -> Result<RollbackAssessment, Failure> {
         let (scope, _, release_with_deployment) =
             self.authorize_release(caller, Operation::ReadRollbackRecommendation, id).await?;
         self.recommend(scope, &release_with_deployment.release).await
@@ -241,7 +241,7 @@ impl RollbackResult {
     ///
     /// # Errors
     /// Never for a completed rollback, because it contains at least one lane.
-    pub fn newest_lane(&self) -> Result<ReturnedLane, Failure> {
+    pub fn last_taken_lane(&self) -> Result<ReturnedLane, Failure> {
         self.record.lanes.first().copied().ok_or_else(|| ReleaseRefusal::NoPreviousRelease.into())
     }
 }

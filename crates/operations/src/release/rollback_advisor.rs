@@ -5,7 +5,7 @@ use crate::{Failure, release::Releases, rollout::rollout_config};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    release::{Release, ports::TenantRelease, recommendation::RollbackRecommendation},
+    release::{Release, ports::TenantReleaseKey, recommendation::RollbackAssessment},
     store::CommitError,
     tenant::TenantScope,
 };
@@ -63,7 +63,7 @@ impl Releases {
         }
     }
 
-    async fn advise_release(&self, serving_release: TenantRelease) -> Result<(), Failure> {
+    async fn advise_release(&self, serving_release: TenantReleaseKey) -> Result<(), Failure> {
         let scope = TenantScope::for_background_task(serving_release.tenant);
         let Some(release_with_deployment) = self.release_store.find(scope, serving_release.release).await? else {
             return Ok(());
@@ -89,9 +89,9 @@ impl Releases {
         &self,
         scope: TenantScope,
         release: &Release,
-    ) -> Result<RollbackRecommendation, Failure> {
+    ) -> Result<RollbackAssessment, Failure> {
         let config = rollout_config(&self.workloads.workload_of(scope, release.workload_id).await?);
         let runs = self.serving_release_store.ended_runs(scope, release.release_id, config.sample_size()).await?;
-        Ok(runs.recommend(&config))
+        Ok(runs.assess_rollback(&config))
     }
 }

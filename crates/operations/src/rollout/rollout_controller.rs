@@ -7,7 +7,7 @@ use fairway_domain::{
     audit::Stamp,
     release::{
         advance_rollout::AdvanceTrigger,
-        ports::{ReleaseWithDeployment, TenantRelease},
+        ports::{ReleaseWithDeployment, TenantReleaseKey},
     },
     rollout::{AdvanceInputs, HoldReason, Rollout},
     store::CommitError,
@@ -127,7 +127,7 @@ impl Rollouts {
         }
     }
 
-    async fn control_rollout(&self, due_rollout: TenantRelease) -> Result<StepResult, Failure> {
+    async fn control_rollout(&self, due_rollout: TenantReleaseKey) -> Result<StepResult, Failure> {
         let scope = TenantScope::for_background_task(due_rollout.tenant);
         for _ in 0..MAX_ATTEMPTS {
             let Some(current) = self.release_store.find(scope, due_rollout.release).await? else {

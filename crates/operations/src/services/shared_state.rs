@@ -1,14 +1,14 @@
 //! State that the operations of one process share.
 
 use crate::{
-    Gateways, Settings, Stores,
-    access::{Claims, Identities, PinCache, ScopeResolver, SessionRenewals},
+    NonStorePorts, Settings, Stores,
+    access::{IdentityClaims, CallerResolver, PinCache, ScopeResolver, SessionRenewals},
     anonymous_rate_limit::{RateLimitCache, RateLimits},
     asset::{Artifacts, RecordedMismatches},
     cache::{CACHE_BYTE_LIMITS, caller_bytes, claims_bytes, weighted_cache},
     commit_context::CommitContext,
     execution::{
-        active_runs::ActiveRuns, inline_run_slots::InlineRunSlots, large_runs::LargeRuns, plan::PlanCache,
+        active_runs::ActiveRuns, inline_run_slots::InlineRunSlots, large_runs::LargeRuns, plan::ExecutionCache,
         script::ScriptSlots,
     },
     idempotency::KeyedRequests,
@@ -20,12 +20,12 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     asset::artifact_store::ArtifactStore,
-    connection::probe::EndpointProbe,
+    connection::probe::EndpointProber,
     execution::{
         http_call::HttpCaller, provider::Provider, run_metrics_observer::RunMetricsObserver, script::ScriptGateway,
     },
     id::{AssetVersionId, NamespaceId, TenantId, WorkspaceId},
-    notification::{backlog::NotificationObserver, message::MessageSender},
+    notification::{backlog::NotificationMetricsObserver, message::MessageSender},
     transparency_log::{CheckpointArchive, CheckpointSigner, Witness},
 };
 use moka::sync::Cache;
@@ -38,11 +38,11 @@ pub(crate) struct SharedState {
     pub(crate) artifact_store: Arc<dyn ArtifactStore>,
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) http_caller: Arc<dyn HttpCaller>,
-    pub(crate) endpoint_probe: Arc<dyn EndpointProbe>,
+    pub(crate) endpoint_probe: Arc<dyn EndpointProber>,
     pub(crate) message_sender: Arc<dyn MessageSender>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) run_metrics_observer: Arc<dyn RunMetricsObserver>,
-    pub(crate) notification_observer: Arc<dyn NotificationObserver>,
+    pub(crate) notification_observer: Arc<dyn NotificationMetricsObserver>,
     pub(crate) checkpoint_archive: Arc<dyn CheckpointArchive>,
     pub(crate) checkpoint_signer: Arc<dyn CheckpointSigner>,
     pub(crate) witnesses: Vec<Arc<dyn Witness>>,
@@ -50,9 +50,9 @@ pub(crate) struct SharedState {
     pub(crate) log_tiles: TileCache,
     pub(crate) context: CommitContext,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) plans: Arc<PlanCache>,
+    pub(crate) plans: Arc<ExecutionCache>,
     /// Cache of callers by their claims. The accept statement verifies the access revision of a cached caller.
-    pub(crate) callers: Cache<Claims, Arc<Caller>>,
+    pub(crate) callers: Cache<IdentityClaims, Arc<Caller>>,
     /// Cache of the namespace of each workspace, which never changes.
     pub(crate) namespaces: Cache<WorkspaceId, NamespaceId>,
     /// Cache of content summaries for the activation checks; a version never changes.
@@ -77,7 +77,7 @@ pub(crate) struct SharedState {
 
 impl SharedState {
     /// Creates the state of a new process, with empty caches and without active runs.
-    pub(crate) fn new(gateways: Gateways, settings: Settings) -> Self {
+    pub(crate) fn new(gateways: NonStorePorts, settings: Settings) -> Self {
         let active_runs = Arc::<ActiveRuns>::default();
         Self {
             artifact_store: gateways.artifacts,
@@ -96,8 +96,8 @@ impl SharedState {
             log_tiles: new_tile_cache(),
             context: CommitContext::new(gateways.clock, gateways.ids),
             settings: Arc::new(settings),
-            plans: Arc::new(PlanCache::new()),
-            callers: weighted_cache(CACHE_BYTE_LIMITS.callers, |claims: &Claims, caller: &Arc<Caller>| {
+            plans: Arc::new(ExecutionCache::new()),
+            callers: weighted_cache(CACHE_BYTE_LIMITS.callers, |claims: &IdentityClaims, caller: &Arc<Caller>| {
                 claims_bytes(claims).saturating_add(caller_bytes(caller))
             })
             .build(),
@@ -124,7 +124,7 @@ pub(crate) struct CommonOperations {
     pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) scope_resolver: Arc<ScopeResolver>,
     pub(crate) keyed_requests: Arc<KeyedRequests>,
-    pub(crate) identities: Arc<Identities>,
+    pub(crate) identities: Arc<CallerResolver>,
     pub(crate) rate_limits: Arc<RateLimits>,
 }
 
@@ -134,7 +134,7 @@ impl CommonOperations {
             artifacts: Arc::new(Artifacts::new(stores, shared)),
             scope_resolver: Arc::new(ScopeResolver::new(stores, shared)),
             keyed_requests: Arc::new(KeyedRequests::new(stores, shared)),
-            identities: Arc::new(Identities::new(stores, shared)),
+            identities: Arc::new(CallerResolver::new(stores, shared)),
             rate_limits: Arc::new(RateLimits::new(stores, shared)),
         }
     }

@@ -43,7 +43,7 @@ pub struct AuditedLog {
 
 /// Evidence that an operator provides for an audit.
 #[derive(Clone, Debug, Default)]
-pub struct AuditEvidence {
+pub struct LogAuditInputs {
     /// The checkpoint to compare with; `None` for the newest checkpoint in the archive.
     pub checkpoint: Option<Vec<u8>>,
     /// Public keys of the log in addition to the current ones, such as retired keys.
@@ -89,7 +89,7 @@ impl LogAuditor {
     ///
     /// # Errors
     /// When a store fails. A log that was read only in part is never reported as free of defects.
-    pub async fn audit(&self, tenant: TenantId, evidence: &AuditEvidence) -> Result<AuditedLog, LogAccessError> {
+    pub async fn audit(&self, tenant: TenantId, evidence: &LogAuditInputs) -> Result<AuditedLog, LogAccessError> {
         let scope = TenantScope::for_background_task(tenant);
         // The checkpoint is read before the log. Otherwise a concurrently archived checkpoint could cover more
         // entries than the log that was read.

@@ -17,14 +17,14 @@ use fairway_domain::{
         kind::AssetKind,
         ports::{AssetFilter, AssetVisibility},
     },
-    generator::{MODEL_POLICY_SLUG, bundle_message},
+    generator::{MODEL_POLICY_SLUG, bundle_plan_message},
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
     note::Note,
     secret::contains_likely_credential,
     store::PageRequest,
     tenant::TenantScope,
-    text::is_prose,
+    text::is_blank_or_prose,
     use_case::{
         bundle::{BundlePlan, BundleRefusal},
         gaps::{ConnectionAccess, Gap, Gaps, ReferenceAvailability, connection_gaps},
@@ -52,7 +52,7 @@ pub struct GeneratedPlan {
 
 /// The outcome of a request to generate a plan.
 #[derive(Clone, Debug)]
-pub enum GenerationOutcome {
+pub enum PlanOrQuestion {
     /// The generator returned a valid plan.
     Plan(Box<GeneratedPlan>),
     /// The generator returned a question, because the description is too short.
@@ -68,7 +68,7 @@ pub enum GenerationOutcome {
 #[derive(Clone, Debug)]
 pub struct GenerationResult {
     /// The plan, or a question.
-    pub outcome: GenerationOutcome,
+    pub outcome: PlanOrQuestion,
     /// The run of the generator that produced the outcome.
     pub generation_id: ExecutionId,
     /// Whether an earlier request with the same idempotency key started this run.
@@ -133,7 +133,7 @@ impl UseCases {
         // bundle.
         let sees_bundle = access != ConnectionAccess::Hidden && caller.rights.allow(Permission::AssetView, position);
         let current = input.current.filter(|_| sees_bundle).map(BundlePlan::to_document);
-        Ok(bundle_message(input.description, &notes, current.as_ref(), &policies, &connections))
+        Ok(bundle_plan_message(input.description, &notes, current.as_ref(), &policies, &connections))
     }
 
     /// Checks a plan that the generator returned, with the caller's rights.
@@ -157,7 +157,7 @@ impl UseCases {
         let gaps = self.plan_gaps(caller, scope, position, &plan).await?;
         let mut warnings = plan_warnings(&plan, &gaps, generated.is_local.then_some(input));
         warnings.extend(self.policy_input_warnings(scope, &plan, &gaps).await?);
-        let outcome = GenerationOutcome::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
+        let outcome = PlanOrQuestion::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
         Ok(GenerationResult { outcome, generation_id, replayed })
     }
 
@@ -245,12 +245,12 @@ fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateR
 }
 
 /// Returns the generator's question, if it is plain text without credentials.
-fn clarification(answer: &Value) -> Option<GenerationOutcome> {
+fn clarification(answer: &Value) -> Option<PlanOrQuestion> {
     let text = |name: &str| {
         let text = answer.get(name).and_then(Value::as_str)?;
-        let is_plain = is_prose(text, MAX_QUESTION) && !text.contains('<') && !contains_likely_credential(text);
+        let is_plain = is_blank_or_prose(text, MAX_QUESTION) && !text.contains('<') && !contains_likely_credential(text);
         is_plain.then(|| text.to_owned())
     };
     let question = text("question").filter(|question| !question.trim().is_empty())?;
-    Some(GenerationOutcome::Question { question, proposed_answer: text("proposed_answer") })
+    Some(PlanOrQuestion::Question { question, proposed_answer: text("proposed_answer") })
 }

@@ -3,7 +3,7 @@
 
 use super::{
     UseCases,
-    generate::{GenerationInput, GenerationOutcome},
+    generate::{GenerationInput, PlanOrQuestion},
 };
 use crate::{Failure, Precondition, access::Operation, generator::GeneratedObject, idempotency::MAX_ATTEMPTS};
 use fairway_domain::{
@@ -88,10 +88,10 @@ impl UseCases {
             self.await_generated(caller, workspace, &message, &generation_key(caller, id, &request.key)).await?;
         let generated = self.check_generated_plan(caller, scope, &position, generated_object, input).await?;
         let plan = match generated.outcome {
-            GenerationOutcome::Question { question, proposed_answer } => {
+            PlanOrQuestion::Question { question, proposed_answer } => {
                 return Ok(RefinementOutcome::Question { question, proposed_answer });
             }
-            GenerationOutcome::Plan(generated) => {
+            PlanOrQuestion::Plan(generated) => {
                 if is_redacted(&generated.gaps) {
                     return Err(BundleRefusal::Redacted.into());
                 }

@@ -135,7 +135,7 @@ impl Fixtures {
     }
 
     /// Creates a prompt with the argument `ticket`.
-    pub async fn prompt(&self, slug: &str) -> Version {
+    pub async fn ticket_prompt(&self, slug: &str) -> Version {
         let content = json!({
             "system_prompt": "Sort the ticket.\nOne of: billing (invoice, refund), other.\nTicket: $arg:ticket",
             "variables": [{ "name": "ticket", "type": "string" }],
@@ -233,7 +233,7 @@ impl Fixtures {
 
     /// Like [`Self::active_workload`] with another policy.
     pub async fn active_workload_with_policy(&self, slug: &str, policy: Version) -> ActiveWorkload {
-        let prompt = self.prompt(&format!("{slug}-prompt")).await;
+        let prompt = self.ticket_prompt(&format!("{slug}-prompt")).await;
         let model = self.model_policy(&format!("{slug}-model")).await;
         self.active_workload_with_bindings(slug, vec![prompt, model, policy]).await
     }
@@ -250,7 +250,7 @@ impl Fixtures {
 impl TestApp {
     /// See [`Fixtures::prompt`].
     pub async fn prompt(&self, slug: &str) -> Version {
-        self.fixtures().prompt(slug).await
+        self.fixtures().ticket_prompt(slug).await
     }
 
     /// See [`Fixtures::active_workload`].

@@ -17,12 +17,12 @@ async fn each_fault_point_has_its_documented_effect() {
     database.connect_as_owner().await.unwrap().batch_execute("CREATE TABLE tried (time int)").await.unwrap();
     let mut fault_point_counts = HashMap::new();
     for seed in 0..24 {
-        let proxy = FaultProxy::to_database(&database, seed);
+        let proxy = FaultProxy::start_for_database(&database, seed);
         assert!(is_answered(&proxy, "SELECT 1").await, "a new proxy has no fault");
         let before = row_count(&database).await;
         proxy.set_fault(ProxyFault::Drawn(10_000));
         assert!(!is_answered(&proxy, "INSERT INTO tried VALUES (1)").await, "a cut connection has no response");
-        proxy.wait_until_idle().await;
+        proxy.wait_for_cut_statements().await;
         let injected = proxy.injected();
         assert_eq!(injected.len(), 1, "{injected:?}");
         assert_eq!(injected[0].statement, "INSERT INTO tried VALUES (1)");
@@ -38,7 +38,7 @@ async fn drawn_faults_are_reproducible_and_match_the_odds() {
     let database = TestDatabase::create().await.unwrap();
     let mut by_seed = Vec::new();
     for seed in [7, 7, 8] {
-        let proxy = FaultProxy::to_database(&database, seed);
+        let proxy = FaultProxy::start_for_database(&database, seed);
         proxy.set_fault(ProxyFault::Drawn(500));
         let mut outcomes = Vec::new();
         for _ in 0..200 {
@@ -55,7 +55,7 @@ async fn drawn_faults_are_reproducible_and_match_the_odds() {
 #[tokio::test]
 async fn once_fault_occurs_exactly_once() {
     let database = TestDatabase::create().await.unwrap();
-    let proxy = FaultProxy::to_database(&database, 1);
+    let proxy = FaultProxy::start_for_database(&database, 1);
     for fault_point in FAULT_POINTS {
         let client = connect(proxy.url()).await.unwrap();
         proxy.set_fault(ProxyFault::Once("matching", fault_point));
@@ -71,7 +71,7 @@ async fn once_fault_occurs_exactly_once() {
 #[tokio::test]
 async fn matches_prepared_statements_by_their_text() {
     let database = TestDatabase::create().await.unwrap();
-    let proxy = FaultProxy::to_database(&database, 1);
+    let proxy = FaultProxy::start_for_database(&database, 1);
     let client = connect(proxy.url()).await.unwrap();
     let (other, matching) =
         (client.prepare("SELECT 1").await.unwrap(), client.prepare("SELECT 2 AS matching").await.unwrap());

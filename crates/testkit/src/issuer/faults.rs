@@ -22,7 +22,7 @@ impl ResponseGate {
 
 impl TestIssuer {
     /// Sets whether the userinfo endpoint fails from now on.
-    pub fn fail_userinfo(&self, fails: bool) {
+    pub fn set_userinfo_failure(&self, fails: bool) {
         self.state.person().fails_userinfo = fails;
     }
 

@@ -82,7 +82,7 @@ pub(super) fn add_turn_rows<'v>(
         .with_column("answered", writebacks().map(|writeback| writeback.turn.response.as_str()))
         .with_column("salt", writebacks().map(|writeback| writeback.salt.as_slice()))
         .with_column("digest", writebacks().map(|writeback| writeback.digest().to_vec()))
-        .with_column("clean", configs().map(|config| config.personal_data.requires_masked_turns()))
+        .with_column("clean", configs().map(|config| config.personal_data.excludes_unmasked_turns()))
         .with_column("contracts", writebacks().map(|writeback| json!(writeback.contracts)))
         .with_column("erased_on_revoke", configs().map(|config| config.on_revoke == OnRevoke::Erase))
         .with_column("max_turns", configs().map(|config| i64::from(config.max_turns)))

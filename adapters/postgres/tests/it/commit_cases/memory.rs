@@ -7,13 +7,13 @@ use fairway_domain::{
     id::WorkloadId,
     memory::{
         BoundMemory, ConversationErasure, ConversationKey, MemoryConfig, MemoryScope, OnRevoke, PersonalDataPolicy,
-        SessionId, WritePolicy, Writeback, WritebackTurn, ports::MemoryStore,
+        ConversationSessionId, WritePolicy, Writeback, WritebackTurn, ports::MemoryStore,
     },
 };
 use uuid::Uuid;
 
 pub(crate) fn conversation_key(workload: WorkloadId, session: &str) -> ConversationKey {
-    ConversationKey { workload, owner: actor(), session: SessionId::parse(session).unwrap() }
+    ConversationKey { workload, owner: actor(), session: ConversationSessionId::parse(session).unwrap() }
 }
 
 /// The end of a run that belongs to a conversation with memory.

@@ -12,7 +12,7 @@ use fairway_domain::{
         delivery::{DeliveryTarget, NewDelivery},
         derived_identifier::EventKey,
         destination::{Destination, DestinationPatch, DestinationScope, NewDestination},
-        inbox::{InboxStatus, Notification, inbox_read_fact},
+        inbox::{InboxStatus, Notification, inbox_all_read_fact},
         ports::{
             AnnouncementStore, DeliveryStore, DestinationStore, InboxStore, PreferenceStore, ProfileStore,
             ProjectionStore,
@@ -128,7 +128,7 @@ pub(super) async fn status(fixture: &Fixture) -> Decision {
 
 pub(super) async fn all_read(fixture: &Fixture) -> Decision {
     notification(fixture).await;
-    let fact = inbox_read_fact(scope().tenant(), &stamp());
+    let fact = inbox_all_read_fact(scope().tenant(), &stamp());
     let store = store(fixture);
     Decision::new(async move |key| store.commit_all_read(scope(), &actor(), fact, key.as_ref()).await)
 }

@@ -13,8 +13,8 @@ use fairway_domain::{
         deployment::DeploymentChange,
         lane::Lane,
         ports::{DeploymentStore, RecommendationStore, ReleaseStore, ReleaseWithDeployment},
-        recommendation::RollbackRecommendation,
-        review::Verdict,
+        recommendation::RollbackAssessment,
+        review::ReleaseVerdict,
     },
     rollout::{AdvanceMode, HoldReason, RolloutPlan, ports::RolloutStore},
     store::Conflict,
@@ -77,7 +77,7 @@ pub(super) async fn review(fixture: &Fixture) -> Decision {
     let deployed_release = fixture.submitted(&fixture.workload().await, &fixture.bindable().await).await;
     let change = deployed_release
         .release
-        .record_verdict(fresh(), Verdict::ChangesRequested, Note::parse("not yet"), crate::fixture::RULE, &stamp())
+        .record_verdict(fresh(), ReleaseVerdict::ChangesRequested, Note::parse("not yet"), crate::fixture::RULE, &stamp())
         .unwrap();
     let store = store(fixture);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
@@ -89,7 +89,7 @@ pub(super) async fn review_of_live(fixture: &Fixture) -> Decision {
     let (_, deployed_release) = fixture.active().await;
     let change = deployed_release
         .release
-        .record_verdict(fresh(), Verdict::Rejected, None, crate::fixture::RULE, &stamp())
+        .record_verdict(fresh(), ReleaseVerdict::Rejected, None, crate::fixture::RULE, &stamp())
         .unwrap();
     let store = store(fixture);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
@@ -215,7 +215,7 @@ pub(super) async fn refusal(fixture: &Fixture) -> Decision {
 pub(super) async fn advice(fixture: &Fixture) -> Decision {
     let (_, deployed_release) = fixture.active().await;
     let recommendation =
-        RollbackRecommendation { is_recommended: true, error_rate: 0.5, sample_size: 20, threshold: 0.3 };
+        RollbackAssessment { is_recommended: true, error_rate: 0.5, sample_size: 20, threshold: 0.3 };
     let change = deployed_release.release.record_recommendation(&recommendation, &stamp()).unwrap();
     let (id, store) = (deployed_release.release.release_id, store(fixture));
     Decision::new(async move |_| store.commit_recommendation(scope(), change).await)

@@ -37,7 +37,7 @@ pub(super) async fn resolution(fixture: &Fixture) -> Decision {
         artifact: EvidenceArtifact {
             artifact_id,
             kind: "settlement",
-            storage_ref: ArtifactPath::of_evidence(id, artifact_id, "settlement.json"),
+            storage_ref: ArtifactPath::of_database_evidence(id, artifact_id, "settlement.json"),
             body: Map::new(),
             payload: Some(Payload { body: r#"{"note":"no"}"#.into(), salt: [4; 16] }),
             created_at: end_stamp.at,

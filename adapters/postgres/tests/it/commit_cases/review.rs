@@ -55,7 +55,7 @@ async fn review_end(fixture: &Fixture, deadline_check: DeadlineCheck) -> (Decisi
     let artifact = EvidenceArtifact {
         artifact_id,
         kind: "review",
-        storage_ref: ArtifactPath::of_evidence(id, artifact_id, "review.json"),
+        storage_ref: ArtifactPath::of_database_evidence(id, artifact_id, "review.json"),
         body: Map::new(),
         payload: Some(Payload { body: r#"{"note":"no"}"#.into(), salt: [4; 16] }),
         created_at: end_stamp.at,

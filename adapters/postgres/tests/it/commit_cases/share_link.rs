@@ -3,7 +3,7 @@
 use super::{Decision, execution::accepted, store};
 use crate::fixture::{Fixture, fresh, scope, stamp};
 use fairway_domain::{
-    execution::{Acceptance, DelegatedAccess},
+    execution::{Acceptance, AdditionalAccess},
     release::ports::ReleaseWithDeployment,
     share_link::{NewShareLink, ShareLink, ShareLinkStore, ShareTerms, ShareToken, TokenHash},
     store::{Change, Conflict},
@@ -69,9 +69,9 @@ pub(super) async fn use_of_link(fixture: &Fixture, run: fn(&ReleaseWithDeploymen
     let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
     let link = committed_link(fixture, &workload, 2).await;
     let (id, workload_id) = (link.share_link_id, workload.workload_id);
-    let delegated_access = DelegatedAccess { share_link: Some(id), result_token: Some(hash()), delegate: None };
+    let delegated_access = AdditionalAccess { share_link: Some(id), result_token: Some(hash()), delegate: None };
     let run = Acceptance { delegated_access, ..run(&deployed_release) };
-    let starts_run = matches!(run.admission, fairway_domain::execution::Admission::Run { .. });
+    let starts_run = matches!(run.admission, fairway_domain::execution::AdmissionDecision::Run { .. });
     let store = store(fixture);
     let decision = Decision::new(async move |key| accepted(&store, &run, revisions, key).await)
         .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{workload_id}'"));

@@ -143,7 +143,7 @@ pub(super) async fn committed_binding(fixture: &Fixture) -> (Workload, Principal
 
 pub(super) async fn principal_binding(fixture: &Fixture) -> Decision {
     let (workload, binding, changes) = committed_binding(fixture).await;
-    let change = binding.rebind(&workload, Some(Lane::Restricted), &stamp());
+    let change = binding.change_lane(&workload, Some(Lane::Restricted), &stamp());
     let store = store(fixture);
     let decision = Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await);
     changes.into_iter().fold(decision, Decision::stale_after)

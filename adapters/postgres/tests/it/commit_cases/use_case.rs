@@ -96,7 +96,7 @@ pub(super) async fn expiry_notice(fixture: &Fixture) -> Decision {
     let creation = Connection::create(fresh(), DEFAULT_WORKSPACE_ID.into(), new, &stamp()).unwrap();
     let connection = creation.next.clone();
     ConnectionStore::commit_new(&*fixture.store, scope(), creation, None).await.unwrap();
-    let change = connection.notify_expiry(3, &stamp()).unwrap();
+    let change = connection.record_expiry_notice(3, &stamp()).unwrap();
     let id = connection.connection_id.uuid();
     let notice_insert = format!(
         "INSERT INTO connection_expiry_notice

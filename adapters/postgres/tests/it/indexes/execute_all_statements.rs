@@ -23,7 +23,7 @@ use fairway_domain::{
     audit::{AuditFilter, AuditStore, FactSequencer},
     evidence::lineage::LineageFilter,
     execution::{
-        ports::{AcceptOutcome, EventStore, ExecutionStore, LapsedFilter, LeaseState, LeaseStore, RunStore},
+        ports::{AcceptOutcome, EventStore, ExecutionReadStore, LapsedFilter, LeaseState, LeaseStore, RunStore},
         review::ReviewStore,
     },
     id::ReleaseId,
@@ -32,7 +32,7 @@ use fairway_domain::{
         IndexRevision,
         contract::ContractState,
         contract_revocation::ContractRevocation,
-        ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore, RevisionRange},
+        ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore, SameDocumentRevisions},
         retrieval::{EmbeddingModel, IndexEmbeddingModels},
     },
     notification::ports::{SuppressedDecisionStore, SuppressedFilter},
@@ -44,7 +44,7 @@ use fairway_domain::{
     time::Timestamp,
     workload::{
         interface::PresentationMode,
-        ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
+        ports::{RuntimeInterfaceFilter, WorkloadFilter, WorkloadStore},
     },
 };
 use fairway_postgres::Database;
@@ -111,7 +111,7 @@ pub(super) async fn execute_point_statements(fixture: &Fixture, store: &Database
     store.claim_lapsed(fresh(), LapsedFilter::All).await.unwrap();
     assert_eq!(store.list_expired().await.unwrap(), []);
     store.finish(scope(), &ending(&run)).await.unwrap();
-    ExecutionStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();
+    ExecutionReadStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();
     let evidence = store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
     store.artifact(scope(), run.execution_id, evidence.artifacts[0].artifact_id).await.unwrap().unwrap();
     store.steps(scope(), run.execution_id).await.unwrap();
@@ -140,7 +140,7 @@ async fn execute_document_statements(fixture: &Fixture, store: &Database, releas
     assert_eq!(store.index_embedding(scope(), id, first).await.unwrap(), IndexEmbeddingModels::Mixed);
     assert_eq!(
         store.revisions_with_same_documents(scope(), id, first).await.unwrap(),
-        RevisionRange { first, last: first }
+        SameDocumentRevisions { first, last: first }
     );
     assert!(store.vector_coverage(scope(), &within(id, 1)).await.unwrap().is_complete);
     let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
@@ -211,11 +211,11 @@ pub(super) async fn execute_lists(fixture: &Fixture, store: &Database) {
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
     let words = |text: &str| Some(WordSet::from_texts([text]));
     for filter in [
-        RuntimeFilter::default(),
-        RuntimeFilter { presentation_mode: Some(PresentationMode::Form), ..RuntimeFilter::default() },
-        RuntimeFilter { owner: Some(OwnerRef::parse("team:x").unwrap()), ..RuntimeFilter::default() },
-        RuntimeFilter { words: words("all"), ..RuntimeFilter::default() },
-        RuntimeFilter { words: words("all word7"), ..RuntimeFilter::default() },
+        RuntimeInterfaceFilter::default(),
+        RuntimeInterfaceFilter { presentation_mode: Some(PresentationMode::Form), ..RuntimeInterfaceFilter::default() },
+        RuntimeInterfaceFilter { owner: Some(OwnerRef::parse("team:x").unwrap()), ..RuntimeInterfaceFilter::default() },
+        RuntimeInterfaceFilter { words: words("all"), ..RuntimeInterfaceFilter::default() },
+        RuntimeInterfaceFilter { words: words("all word7"), ..RuntimeInterfaceFilter::default() },
     ] {
         WorkloadStore::list_runtime(store, scope(), &filter, page).await.unwrap();
     }

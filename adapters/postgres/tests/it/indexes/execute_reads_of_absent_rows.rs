@@ -6,7 +6,7 @@ use fairway_domain::{
     access::{ActorRef, identity::IdentityStore, session::SessionStore},
     connection::ConnectionStore,
     memory::{
-        ConversationKey, MemoryScope, PersonalDataPolicy, SessionId,
+        ConversationKey, MemoryScope, PersonalDataPolicy, ConversationSessionId,
         ports::{MemoryStore, RecallQuery},
     },
     notification::{
@@ -36,7 +36,7 @@ pub(super) async fn execute_reads_of_absent_rows(store: &Database) {
 }
 
 async fn read_people(store: &Database) {
-    let absent = TokenHash::new([7; 32]);
+    let absent = TokenHash::from_hash_bytes([7; 32]);
     assert!(SessionStore::find(store, scope(), &absent).await.unwrap().is_none());
     SessionStore::record_use(store, scope(), fresh()).await.unwrap();
     assert_eq!(store.find_tenant(&Slug::parse("no-tenant").unwrap()).await.unwrap(), None);
@@ -47,7 +47,7 @@ async fn read_people(store: &Database) {
     store.is_run_revoked(scope(), fresh()).await.unwrap();
     assert_eq!(store.result_token(scope(), fresh()).await.unwrap(), None);
     let conversation =
-        ConversationKey { workload: fresh(), owner: actor(), session: SessionId::parse("absent").unwrap() };
+        ConversationKey { workload: fresh(), owner: actor(), session: ConversationSessionId::parse("absent").unwrap() };
     assert_eq!(store.list_turns(scope(), &conversation).await.unwrap(), []);
     for memory_scope in [MemoryScope::Session, MemoryScope::User] {
         let query = RecallQuery {

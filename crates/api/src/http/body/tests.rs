@@ -337,9 +337,9 @@ async fn reserves_memory_before_parsing() {
     let mut other_memory = Vec::new();
     for address in ["192.0.2.1", "192.0.2.2"] {
         for sender in [BodySender::default(), other_sender()] {
-            let address = ClientAddress::address_or_v6_network(address.parse().unwrap());
-            let mut memory = base.memory_budgets.request_memory(address, sender);
-            memory.resize(16 << 20).await.unwrap();
+            let address = ClientAddress::from_ip_truncating_v6(address.parse().unwrap());
+            let mut memory = base.memory_budgets.empty_request_reservation(address, sender);
+            memory.resize_for_values(16 << 20).await.unwrap();
             other_memory.push(memory);
         }
     }
@@ -361,9 +361,9 @@ async fn reads_two_concurrent_large_bodies() {
     const LIMIT: usize = 4 << 20;
     tokio::time::pause();
     let base = web::Data::new(crate::http::test_support::http_state());
-    let client = ClientAddress::address_or_v6_network([0, 0, 0, 0].into());
+    let client = ClientAddress::from_ip_truncating_v6([0, 0, 0, 0].into());
     // The rest of the client's budget is enough for one of the two bodies.
-    let mut other_memory = base.memory_budgets.request_memory(client, other_sender());
+    let mut other_memory = base.memory_budgets.empty_request_reservation(client, other_sender());
     other_memory.reserve_arriving(11 << 20).await.unwrap();
     let text = format!("\"{}\"", "x".repeat(LIMIT - 2));
     let (first, second) = text.split_at(LIMIT / 2);

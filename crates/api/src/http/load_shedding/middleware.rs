@@ -15,7 +15,7 @@ use actix_web::{
     web,
 };
 use fairway_domain::{access::ActorKind, id::TenantId};
-use fairway_operations::access::Claims;
+use fairway_operations::access::IdentityClaims;
 use fairway_postgres::{CallerKey, with_caller_key};
 use futures_util::{StreamExt as _, stream};
 use std::{task::Poll, time::Instant};
@@ -58,7 +58,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     }
     // Refusals beyond a rate are delayed, because each refusal costs thread time that admitted requests need.
     let now = Instant::now();
-    let due = api.load_shedder.schedule_refusal(now);
+    let due = api.load_shedder.reserve_refusal_time(now);
     api.metrics.count_load_refusal(due > now);
     if due > now {
         sleep_until(due.into()).await;
@@ -84,7 +84,7 @@ fn hold_until_arrived(request: &mut ServiceRequest, guard: ArrivingBodyGuard) {
 }
 
 /// The client to which load shedding attributes a request.
-fn client_key(request: &HttpRequest, claims: Claims) -> ClientKey {
+fn client_key(request: &HttpRequest, claims: IdentityClaims) -> ClientKey {
     match chosen_tenant(&claims) {
         Some(tenant) => ClientKey::Tenant(tenant),
         None if has_share_token(request) => ClientKey::LinkHolder(client_of(request)),
@@ -93,7 +93,7 @@ fn client_key(request: &HttpRequest, claims: Claims) -> ClientKey {
 }
 
 /// The key by which fair list queues attribute a request: its caller, within the tenant that it names.
-fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
+fn list_key(request: &HttpRequest, claims: &IdentityClaims) -> CallerKey {
     let tenant = chosen_tenant(claims);
     if has_share_token(request) {
         return CallerKey::of(tenant, client_of(request));
@@ -104,7 +104,7 @@ fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
 /// The tenant to which a request is attributed; `None` for `anonymous`. An anonymous request that names a tenant is
 /// refused later. If it counted for the tenant, its client could exhaust the share of any tenant. With each
 /// invented tenant, the client would also get a new share.
-fn chosen_tenant(claims: &Claims) -> Option<TenantId> {
+fn chosen_tenant(claims: &IdentityClaims) -> Option<TenantId> {
     claims.tenant.filter(|_| claims.actor.kind() != ActorKind::Anonymous)
 }
 
@@ -124,7 +124,7 @@ mod tests {
             let request = request.to_http_request();
             client_key(&request, claims(&request).unwrap())
         };
-        let holder = ClientKey::LinkHolder(ClientAddress::address_or_v6_network(peer.ip()));
+        let holder = ClientKey::LinkHolder(ClientAddress::from_ip_truncating_v6(peer.ip()));
         let caller = |actor: &str| ClientKey::Caller(ActorRef::parse(actor).unwrap());
         assert_eq!(key_of("/v1/x", &[]), caller("user:local"));
         assert_eq!(key_of("/v1/x?tokens=a&x=token", &[]), caller("user:local"));

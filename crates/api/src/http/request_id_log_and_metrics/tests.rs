@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const ID: &str = "0190f000-0000-7000-8000-00000000000a";
 
 async fn ids() -> String {
-    request_id().to_string()
+    request_id_or_new().to_string()
 }
 
 async fn refuse() -> Result<String, ApiError> {

@@ -17,12 +17,12 @@ const CLIENT_BUDGET: usize = 32 << 20;
 const SENDER_BUDGET: usize = 28 << 20;
 
 fn client() -> ClientAddress {
-    ClientAddress::address_or_v6_network([0, 0, 0, 0].into())
+    ClientAddress::from_ip_truncating_v6([0, 0, 0, 0].into())
 }
 
 async fn endless_stream(request: HttpRequest, base: web::Data<HttpState>) -> HttpResponse {
-    let mut memory = base.memory_budgets.request_memory(client(), BodySender::default());
-    memory.resize(SENDER_BUDGET).await.unwrap();
+    let mut memory = base.memory_budgets.empty_request_reservation(client(), BodySender::default());
+    memory.resize_for_values(SENDER_BUDGET).await.unwrap();
     request.extensions_mut().insert(memory);
     HttpResponse::Ok().streaming(stream::pending::<Result<Bytes, Infallible>>())
 }
@@ -38,8 +38,8 @@ async fn stream_releases_request_memory() {
     let response = call_service(&app, TestRequest::post().to_request()).await;
     assert_eq!(response.status(), StatusCode::OK);
     tokio::time::pause();
-    let mut reservation = base.memory_budgets.request_memory(client(), BodySender::default());
-    assert_eq!(reservation.resize(SENDER_BUDGET).await, Ok(()), "the open stream holds no body memory");
+    let mut reservation = base.memory_budgets.empty_request_reservation(client(), BodySender::default());
+    assert_eq!(reservation.resize_for_values(SENDER_BUDGET).await, Ok(()), "the open stream holds no body memory");
     drop(response);
 }
 

@@ -8,7 +8,7 @@ use super::{
     target_fixtures::AttackTarget,
 };
 use crate::server_process::{Server, ServerSetup};
-use fairway_testkit::{TestDatabase, is_long};
+use fairway_testkit::{TestDatabase, is_long_form_requested};
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 use std::{collections::HashSet, net::Ipv4Addr, sync::Arc};
@@ -154,7 +154,7 @@ impl UniqueAddresses {
 
 /// Starts a server whose rate limit refuses the second visit of a client.
 async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
-    let setup = ServerSetup::new(&database.url()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
+    let setup = ServerSetup::new(&database.url_for_owner()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
     let setup = setup.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1").setting("FAIRWAY_GENERATOR", "off");
     let server = setup.start().await;
     (setup, server)
@@ -168,7 +168,7 @@ async fn hostile_keys_leave_little_in_memory() {
     let (_setup, server) = start_server(&database).await;
     let target = Arc::new(AttackTarget::prepare(&server).await);
     let (mut random, mut used_addresses) = (Random::from_environment(), UniqueAddresses::default());
-    let keys = if is_long() { LONG_FORM_KEYS } else { SHORT_FORM_KEYS };
+    let keys = if is_long_form_requested() { LONG_FORM_KEYS } else { SHORT_FORM_KEYS };
     for cache in Cache::ALL {
         cache.offer_keys(keys / 4, &target, &mut random, &mut used_addresses).await;
         let before_kib = server.memory().resident_kib;

@@ -28,10 +28,10 @@ async fn deletes_turns_after_their_retention() {
     );
     message_request(&app, &short_retention, "s", "second").await.expect(200);
     assert_eq!(last_message_texts(&provider), ["second"], "expired turns are not replayed, also before the sweep");
-    assert_eq!(app.services().memories.delete_expired_turns().await.unwrap(), 1);
+    assert_eq!(app.services().memories.delete_expired_or_revoked().await.unwrap(), 1);
     assert_eq!(query_number(&app, "SELECT count(*) FROM memory_turn").await, 2);
     app.database().set_clock_offset(40 * DAY).await.unwrap();
-    assert_eq!(app.services().memories.delete_expired_turns().await.unwrap(), 2);
+    assert_eq!(app.services().memories.delete_expired_or_revoked().await.unwrap(), 2);
     assert_eq!(query_number(&app, "SELECT count(*) FROM memory_turn").await, 0);
     assert_eq!(query_number(&app, "SELECT count(*) FROM memory_session").await, 0);
 }

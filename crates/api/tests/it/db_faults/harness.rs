@@ -26,7 +26,7 @@ pub(super) fn added_rows(before: &RowCounts, after: &RowCounts) -> RowCounts {
 impl FaultHarness {
     pub(super) async fn start(seed: u64, fault: ProxyFault) -> Self {
         let direct = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
-        let proxy = FaultProxy::to_database(direct.database(), seed);
+        let proxy = FaultProxy::start_for_database(direct.database(), seed);
         let proxied = TestApp::builder()
             .setting("FAIRWAY_WORKER_LEASE", "2s")
             .sharing_storage_of(&direct)
@@ -56,7 +56,7 @@ impl FaultHarness {
 
     /// The row counts after all runs have ended and all facts have their index in the audit log.
     pub(super) async fn settled_rows(&self) -> RowCounts {
-        self.proxy.wait_until_idle().await;
+        self.proxy.wait_for_cut_statements().await;
         let busy = "SELECT (SELECT count(*) FROM execution_lease) + (SELECT count(*) FROM fact_pending)
             + (SELECT count(*) FROM execution WHERE outcome IS NULL AND status <> 'awaiting_review')";
         self.wait_until_none(busy, "every run ends and every fact is sequenced").await;

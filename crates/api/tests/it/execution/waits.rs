@@ -106,7 +106,7 @@ async fn shutdown_waits_for_running_runs() {
     let other_server = TestApp::builder().sharing_storage_of(&app).start().await;
     let pending_run = tokio::spawn(run(&app, &workload).into_future());
     provider.wait_for_calls(1).await;
-    let drain = tokio::spawn(app.drain());
+    let drain = tokio::spawn(app.shut_down_gracefully());
     provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     let run_result = pending_run.await.unwrap().expect(200);
     assert_eq!(run_result["output"], "billing");

@@ -7,7 +7,7 @@ use fairway_domain::{
     execution::provider::{
         Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
     },
-    search_words::count_words,
+    search_words::count_term_frequencies,
 };
 use fairway_testkit::TestApp;
 use serde_json::json;
@@ -32,7 +32,7 @@ impl Provider for KeywordEmbedder {
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         self.text_count.fetch_add(call.texts.len(), Ordering::Relaxed);
         let meaning = |text: &String| {
-            let words = count_words([text.as_str()]);
+            let words = count_term_frequencies([text.as_str()]);
             let coordinate =
                 |keywords: &[&str]| if keywords.iter().any(|word| words.contains_key(*word)) { 1.0 } else { 0.1 };
             vec![coordinate(&["holiday", "leave", "vacation"]), coordinate(&["train", "railway", "journey"])]

@@ -117,7 +117,7 @@ async fn denied_runs_name_their_decision() {
     let fixtures = setup.app.fixtures();
     let rule = json!([{ "id": "none", "condition": "always", "outcome": "deny", "reason_code": "closed" }]);
     let versions = vec![
-        fixtures.prompt("prompt2").await,
+        fixtures.ticket_prompt("prompt2").await,
         fixtures.policy_with_rules("policy2", rule).await,
         fixtures.model_policy("models2").await,
         setup.base.clone(),

@@ -144,7 +144,7 @@ async fn authorized_caller_resolves_an_unknown_run_once() {
 async fn script_without_a_committed_row_is_not_dispatched() {
     let gateway = StubScriptGateway::succeeding();
     let direct = start_app(&gateway).await;
-    let proxy = FaultProxy::to_database(direct.database(), 1);
+    let proxy = FaultProxy::start_for_database(direct.database(), 1);
     let proxied =
         TestApp::builder().gateway(gateway.clone()).sharing_storage_of(&direct).through_proxy(&proxy).start().await;
     proxied.get("/v1/executions").await.expect(200);

@@ -71,7 +71,7 @@ impl CapturedServer {
             .args(["serve", "--config", "fairway.toml"])
             .current_dir(data_dir.path())
             .env("FAIRWAY_BIND", address.to_string())
-            .env("FAIRWAY_DATABASE_URL", database.url())
+            .env("FAIRWAY_DATABASE_URL", database.url_for_owner())
             .env("FAIRWAY_DATA_DIR", data_dir.path().join("data"))
             .env("FAIRWAY_LOG", log)
             // Tests that call every operation read the inbox stream until it ends.
@@ -81,7 +81,7 @@ impl CapturedServer {
             .stdout(file.try_clone().unwrap())
             .stderr(file);
         let child = command.spawn().unwrap();
-        let client = Client::new(address, database.url()).unwrap();
+        let client = Client::new(address, database.url_for_owner()).unwrap();
         let mut server = Self { client, database, child, directory: data_dir, spans };
         server.wait_until_ready(address).await;
         server

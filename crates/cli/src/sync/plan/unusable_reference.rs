@@ -156,7 +156,7 @@ pub(super) fn find_permanent_error(
     if asset.kind == AssetKind::PromptTemplate {
         return None;
     }
-    if !reference.permits(kind) {
+    if !reference.can_target_kind(kind) {
         let message = "the referenced asset's kind is not allowed here";
         return Some(new_finding("/slug", ReleaseRefusal::RoleKindMismatch.code(), message));
     }
@@ -180,7 +180,7 @@ fn permitted_slugs<'p>(
     let local = desired.assets.iter().map(|asset| (asset.slug.as_str(), Some(asset.kind)));
     let kind = |remote_asset| AssetKind::parse(string_or_empty(remote_asset, "asset_kind"));
     let remote = remote_state.assets.iter().map(|(slug, remote_asset)| (slug.as_str(), kind(remote_asset)));
-    let permitted = local.chain(remote).filter(|(_, kind)| kind.is_some_and(|kind| reference.permits(kind)));
+    let permitted = local.chain(remote).filter(|(_, kind)| kind.is_some_and(|kind| reference.can_target_kind(kind)));
     permitted.map(|(slug, _)| slug).collect()
 }
 

@@ -11,7 +11,7 @@ async fn plan_needs_only_viewer_permissions() {
     let app = TestApp::start().await;
     let author = Terminal::connected(&app).acting_as("user:ada");
     author.run_ok(&["sync", "apply", "examples/sync"]);
-    app.fixtures().prompt("forgotten").await;
+    app.fixtures().ticket_prompt("forgotten").await;
     app.fixtures().bind_role("service:ci", "viewer", "workspace", Some(WORKSPACE)).await;
     let viewer = Terminal::connected(&app).acting_as("service:ci");
     for args in [vec!["sync", "plan", "examples/sync"], vec!["sync", "plan", "examples/sync", "--prune"]] {

@@ -54,7 +54,7 @@ impl ClaimedIdentity {
     /// Converts the claimed identity to a verified one. The caller must have verified the signature with a key of
     /// [`ClaimRules::issuer`].
     #[must_use]
-    pub fn into_verified(self) -> VerifiedIdentity {
+    pub fn assume_signature_verified(self) -> VerifiedIdentity {
         self.0
     }
 }
@@ -72,7 +72,7 @@ impl ClaimRules {
     ///
     /// # Errors
     /// The first rule that the token breaks.
-    pub fn check(&self, token: &UnverifiedToken<'_>, now: Timestamp) -> Result<ClaimedIdentity, InvalidToken> {
+    pub fn check_access_token(&self, token: &UnverifiedToken<'_>, now: Timestamp) -> Result<ClaimedIdentity, InvalidToken> {
         if token.issuer() != Some(self.issuer.as_str()) {
             return Err(InvalidToken::Issuer);
         }
@@ -81,7 +81,7 @@ impl ClaimRules {
         }
         self.check_audience(token)?;
         let expires_at = check_times(token, now)?;
-        let subject = text(token, "sub")?.filter(|sub| is_identifier(sub)).ok_or(InvalidToken::Subject)?;
+        let subject = text(token, "sub")?.filter(|sub| is_identifier(sub)).ok_or(InvalidToken::FactSubject)?;
         Ok(ClaimedIdentity(VerifiedIdentity {
             issuer: self.issuer.clone(),
             subject: subject.to_owned(),

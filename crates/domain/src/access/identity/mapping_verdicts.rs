@@ -38,7 +38,7 @@ impl MappingRule {
 
 /// The effect of one rule on an identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum MappingVerdict {
+pub enum MappingOutcome {
     /// The claim is valid and was used. The text describes the result.
     Applied(String),
     /// The claim is absent or unusable and has no effect, for the reason in the text. The sign-in continues.
@@ -53,14 +53,14 @@ pub enum NameHolder {
     /// Neither the name nor the subject is pinned.
     Nobody,
     /// The subject already has this permanent actor name.
-    Subject(ActorRef),
+    FactSubject(ActorRef),
     /// The name belongs to another subject.
     Another,
 }
 
 /// The verdicts of the rules that read only the claims. This function changes no state.
 #[must_use]
-pub fn mapping_verdicts(identity: &VerifiedIdentity) -> Vec<(MappingRule, MappingVerdict)> {
+pub fn evaluate_claim_mappings(identity: &VerifiedIdentity) -> Vec<(MappingRule, MappingOutcome)> {
     vec![
         (MappingRule::Name, name_verdict(identity)),
         (MappingRule::Groups, groups_verdict(&identity.groups)),
@@ -71,59 +71,59 @@ pub fn mapping_verdicts(identity: &VerifiedIdentity) -> Vec<(MappingRule, Mappin
 
 /// The verdict of [`MappingRule::Pin`]. It refuses the sign-in if the actor name belongs to another subject.
 #[must_use]
-pub fn pin_verdict(identity: &VerifiedIdentity, holder: &NameHolder) -> MappingVerdict {
+pub fn evaluate_pin_rule(identity: &VerifiedIdentity, holder: &NameHolder) -> MappingOutcome {
     match holder {
-        NameHolder::Nobody => MappingVerdict::Applied(format!("the first sign-in pins {}", name_to_pin(identity))),
-        NameHolder::Subject(actor) => MappingVerdict::Applied(format!("the subject is pinned as {actor}")),
-        NameHolder::Another => MappingVerdict::Refused(IdentityRefusal::NameTaken),
+        NameHolder::Nobody => MappingOutcome::Applied(format!("the first sign-in pins {}", name_to_pin(identity))),
+        NameHolder::FactSubject(actor) => MappingOutcome::Applied(format!("the subject is pinned as {actor}")),
+        NameHolder::Another => MappingOutcome::Refused(IdentityRefusal::NameTaken),
     }
 }
 
-fn name_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
+fn name_verdict(identity: &VerifiedIdentity) -> MappingOutcome {
     let actor = name_to_pin(identity);
     if pinned_identity::is_claimed_name(identity) {
-        MappingVerdict::Applied(actor.to_string())
+        MappingOutcome::Applied(actor.to_string())
     } else {
         let reason = if identity.name.is_some() { "is no actor name" } else { "is absent" };
-        MappingVerdict::Ignored(format!("the claim {reason}; issuer and subject give {actor}"))
+        MappingOutcome::Ignored(format!("the claim {reason}; issuer and subject give {actor}"))
     }
 }
 
-fn groups_verdict(groups: &GroupsClaim) -> MappingVerdict {
+fn groups_verdict(groups: &GroupsClaim) -> MappingOutcome {
     let actors = match group_actors(groups) {
         Ok(actors) => actors,
-        Err(refusal) => return MappingVerdict::Refused(refusal),
+        Err(refusal) => return MappingOutcome::Refused(refusal),
     };
     let GroupsClaim::Listed(group_names) = groups else {
-        return MappingVerdict::Ignored("the claim is absent; the person has no groups".to_owned());
+        return MappingOutcome::Ignored("the claim is absent; the person has no groups".to_owned());
     };
     let dropped_count = group_names.iter().filter(|name| group_actor(name).is_none()).count();
     let names: Vec<String> = actors.iter().map(ToString::to_string).collect();
     let group_list = if names.is_empty() { "no groups".to_owned() } else { names.join(", ") };
     if dropped_count == 0 {
-        MappingVerdict::Applied(group_list)
+        MappingOutcome::Applied(group_list)
     } else {
-        MappingVerdict::Applied(format!(
+        MappingOutcome::Applied(format!(
             "{group_list}; {dropped_count} left out, because no role can be bound to their names"
         ))
     }
 }
 
-fn tenant_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
+fn tenant_verdict(identity: &VerifiedIdentity) -> MappingOutcome {
     match (pinned_identity::tenant_slug(identity), &identity.tenant) {
-        (Err(refusal), _) => MappingVerdict::Refused(refusal),
-        (Ok(None), _) => MappingVerdict::Applied("default; no tenant claim is configured".to_owned()),
-        (Ok(Some(slug)), TenantClaim::Named { .. }) => MappingVerdict::Applied(slug.to_string()),
+        (Err(refusal), _) => MappingOutcome::Refused(refusal),
+        (Ok(None), _) => MappingOutcome::Applied("default; no tenant claim is configured".to_owned()),
+        (Ok(Some(slug)), TenantClaim::Named { .. }) => MappingOutcome::Applied(slug.to_string()),
         (Ok(Some(slug)), TenantClaim::NotConfigured | TenantClaim::Missing { .. }) => {
-            MappingVerdict::Applied(format!("{slug}; the issuer is bound to it"))
+            MappingOutcome::Applied(format!("{slug}; the issuer is bound to it"))
         }
     }
 }
 
-fn email_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
+fn email_verdict(identity: &VerifiedIdentity) -> MappingOutcome {
     match &identity.email {
-        Some(email) => MappingVerdict::Applied(email.clone()),
-        None => MappingVerdict::Ignored("no verified address; the person receives no mail".to_owned()),
+        Some(email) => MappingOutcome::Applied(email.clone()),
+        None => MappingOutcome::Ignored("no verified address; the person receives no mail".to_owned()),
     }
 }
 
@@ -147,8 +147,8 @@ mod tests {
         }
     }
 
-    fn verdict(identity: &VerifiedIdentity, rule: MappingRule) -> MappingVerdict {
-        mapping_verdicts(identity).into_iter().find(|(found, _)| *found == rule).unwrap().1
+    fn verdict(identity: &VerifiedIdentity, rule: MappingRule) -> MappingOutcome {
+        evaluate_claim_mappings(identity).into_iter().find(|(found, _)| *found == rule).unwrap().1
     }
 
     #[test]
@@ -159,8 +159,8 @@ mod tests {
             "default; no tenant claim is configured",
             "ada@people.example",
         ];
-        let applied = mapping_verdicts(&identity()).into_iter().map(|(_, verdict)| verdict);
-        assert_eq!(applied.collect::<Vec<_>>(), expected.map(|text| MappingVerdict::Applied(text.to_owned())));
+        let applied = evaluate_claim_mappings(&identity()).into_iter().map(|(_, verdict)| verdict);
+        assert_eq!(applied.collect::<Vec<_>>(), expected.map(|text| MappingOutcome::Applied(text.to_owned())));
     }
 
     #[test]
@@ -172,30 +172,30 @@ mod tests {
             email: None,
             ..identity()
         };
-        let is_ignored = |rule| matches!(verdict(&unusable, rule), MappingVerdict::Ignored(_));
+        let is_ignored = |rule| matches!(verdict(&unusable, rule), MappingOutcome::Ignored(_));
         assert!(is_ignored(MappingRule::Name) && is_ignored(MappingRule::Email));
-        let assert_refused = |rule, refusal| assert_eq!(verdict(&unusable, rule), MappingVerdict::Refused(refusal));
+        let assert_refused = |rule, refusal| assert_eq!(verdict(&unusable, rule), MappingOutcome::Refused(refusal));
         assert_refused(MappingRule::Groups, IdentityRefusal::GroupsIncomplete);
         assert_refused(MappingRule::Tenant, IdentityRefusal::TenantMissing { claim: "org".into() });
         let bound_identity = VerifiedIdentity { bound_tenant: Slug::parse("acme").ok(), ..identity() };
         assert_eq!(
             verdict(&bound_identity, MappingRule::Tenant),
-            MappingVerdict::Applied("acme; the issuer is bound to it".to_owned())
+            MappingOutcome::Applied("acme; the issuer is bound to it".to_owned())
         );
     }
 
     #[test]
     fn a_name_belongs_to_one_subject() {
-        let verdict_for = |holder| pin_verdict(&identity(), &holder);
-        assert_eq!(verdict_for(NameHolder::Another), MappingVerdict::Refused(IdentityRefusal::NameTaken));
-        let pinned_subject = NameHolder::Subject(ActorRef::parse("user:countess").unwrap());
+        let verdict_for = |holder| evaluate_pin_rule(&identity(), &holder);
+        assert_eq!(verdict_for(NameHolder::Another), MappingOutcome::Refused(IdentityRefusal::NameTaken));
+        let pinned_subject = NameHolder::FactSubject(ActorRef::parse("user:countess").unwrap());
         assert_eq!(
             verdict_for(pinned_subject),
-            MappingVerdict::Applied("the subject is pinned as user:countess".to_owned())
+            MappingOutcome::Applied("the subject is pinned as user:countess".to_owned())
         );
         assert_eq!(
             verdict_for(NameHolder::Nobody),
-            MappingVerdict::Applied("the first sign-in pins user:ada".to_owned())
+            MappingOutcome::Applied("the first sign-in pins user:ada".to_owned())
         );
     }
 }

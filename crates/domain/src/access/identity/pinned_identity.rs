@@ -6,7 +6,7 @@
 use super::{GroupsClaim, IdentityKind, NameHolder, TenantClaim, VerifiedIdentity};
 use crate::{
     access::{ActorKind, ActorRef},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{IdentityId, TenantId},
     notification_category::NotificationCategory,
     slug::Slug,
@@ -108,7 +108,7 @@ impl IdentityRefusal {
 
     /// The claim that gives no valid tenant; `None` for a refusal that does not concern a tenant claim.
     #[must_use]
-    pub fn tenant_claim(&self) -> Option<&str> {
+    pub fn tenant_claim_name(&self) -> Option<&str> {
         match self {
             Self::TenantMissing { claim } | Self::TenantUnknown { claim: Some(claim) } => Some(claim),
             Self::NameTaken | Self::TenantUnknown { claim: None } | Self::GroupsIncomplete | Self::TooManyGroups => {
@@ -231,7 +231,7 @@ impl PinnedIdentity {
 
     /// Builds the fact that the identity was refused, because its name belongs to another subject.
     #[must_use]
-    pub fn refused_fact(&self, stamp: &Stamp) -> Fact {
+    pub fn name_conflict_fact(&self, stamp: &Stamp) -> Fact {
         let detail = json!({ "actor": self.actor, "reason_code": IdentityRefusal::NameTaken.code() });
         Fact::new(FactKind::IdentityRefused, self.subject(), None, stamp, detail)
             .with_notification_categories([NotificationCategory::ComplianceFindings])
@@ -246,8 +246,8 @@ impl PinnedIdentity {
             .with_notification_categories([NotificationCategory::PolicyChanges])
     }
 
-    fn subject(&self) -> Subject {
-        Subject { kind: "identity", id: self.identity_id.uuid() }
+    fn subject(&self) -> FactSubject {
+        FactSubject { kind: "identity", id: self.identity_id.uuid() }
     }
 }
 

@@ -93,15 +93,15 @@ impl<'t> UnverifiedToken<'t> {
     ///
     /// # Errors
     /// When the token is too long or malformed, or its header is not allowed.
-    pub fn parse(token: &'t str) -> Result<Self, InvalidToken> {
-        Self::parse_for(token, TokenUse::AccessToken)
+    pub fn parse_access_token(token: &'t str) -> Result<Self, InvalidToken> {
+        Self::parse_as(token, TokenUse::AccessToken)
     }
 
     /// Decodes a token for one use and checks its header.
     ///
     /// # Errors
     /// When the token is too long or malformed, or its header is not allowed for the use.
-    pub fn parse_for(token: &'t str, token_use: TokenUse) -> Result<Self, InvalidToken> {
+    pub fn parse_as(token: &'t str, token_use: TokenUse) -> Result<Self, InvalidToken> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(InvalidToken::TooLong);
         }

@@ -42,7 +42,7 @@ pub struct EmbeddedSchema {
 
 /// The reason why a schema in content is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum EmbeddedRefusal {
+pub enum EmbeddedSchemaRefusal {
     /// The schema is not a JSON object.
     #[error("a schema must be an object")]
     NotAnObject,
@@ -60,7 +60,7 @@ pub enum EmbeddedRefusal {
     Invalid,
 }
 
-impl EmbeddedRefusal {
+impl EmbeddedSchemaRefusal {
     /// The stable code of the refusal.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -76,7 +76,7 @@ impl EmbeddedRefusal {
 
 /// The reason why a value fails the check against a schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SchemaRejection {
+pub enum SchemaCheckFailure {
     /// The value does not satisfy the schema.
     #[error("the value does not satisfy the schema")]
     Mismatch,
@@ -85,7 +85,7 @@ pub enum SchemaRejection {
     BudgetExceeded,
 }
 
-impl SchemaRejection {
+impl SchemaCheckFailure {
     /// The stable code of the rejection. `mismatch` is the code that the caller uses for a value that does not satisfy
     /// the schema.
     #[must_use]
@@ -102,21 +102,21 @@ impl EmbeddedSchema {
     ///
     /// # Errors
     /// Returns an error when the schema is not self-contained, is recursive, exceeds a bound, or does not compile.
-    pub fn compile(source: &Value) -> Result<Self, EmbeddedRefusal> {
+    pub fn compile(source: &Value) -> Result<Self, EmbeddedSchemaRefusal> {
         if !source.is_object() {
-            return Err(EmbeddedRefusal::NotAnObject);
+            return Err(EmbeddedSchemaRefusal::NotAnObject);
         }
         if source.to_string().len() > MAX_SCHEMA_BYTES {
-            return Err(EmbeddedRefusal::TooLarge);
+            return Err(EmbeddedSchemaRefusal::TooLarge);
         }
         let cost = Meter::of(source).measure(source, 0)?;
         if cost.size > MAX_EXPANDED_NODES
             || cost.patterns > MAX_PATTERNS
             || cost.check.nodes > MAX_EVALUATIONS_PER_VALUE
         {
-            return Err(EmbeddedRefusal::TooLarge);
+            return Err(EmbeddedSchemaRefusal::TooLarge);
         }
-        let validator = schema::compile(source).map_err(|_| EmbeddedRefusal::Invalid)?;
+        let validator = schema::compile(source).map_err(|_| EmbeddedSchemaRefusal::Invalid)?;
         Ok(Self { validator: Arc::new(validator), bytes: cost.compiled_bytes(), check_cost: cost.check })
     }
 
@@ -158,11 +158,11 @@ impl EmbeddedSchema {
     ///
     /// # Errors
     /// Returns an error when the value does not satisfy the schema, or the check would exceed its budget.
-    pub fn check_value(&self, value: &Value) -> Result<(), SchemaRejection> {
+    pub fn check_value(&self, value: &Value) -> Result<(), SchemaCheckFailure> {
         if self.max_evaluations(value) > MAX_EVALUATIONS {
-            return Err(SchemaRejection::BudgetExceeded);
+            return Err(SchemaCheckFailure::BudgetExceeded);
         }
-        if self.validator.is_valid(value) { Ok(()) } else { Err(SchemaRejection::Mismatch) }
+        if self.validator.is_valid(value) { Ok(()) } else { Err(SchemaCheckFailure::Mismatch) }
     }
 
     /// Parses a text as JSON within the limits of [`json::read`], and checks the value.
@@ -170,11 +170,11 @@ impl EmbeddedSchema {
     /// # Errors
     /// Returns an error when the text is not JSON, does not satisfy the schema, or exceeds a limit of parsing or
     /// checking.
-    pub fn check_text(&self, text: &str) -> Result<(), SchemaRejection> {
+    pub fn check_text(&self, text: &str) -> Result<(), SchemaCheckFailure> {
         match json::read(text.as_bytes()) {
             Ok(value) => self.check_value(&value),
-            Err(JsonRefusal::Malformed) => Err(SchemaRejection::Mismatch),
-            Err(JsonRefusal::TooLarge) => Err(SchemaRejection::BudgetExceeded),
+            Err(JsonRefusal::Malformed) => Err(SchemaCheckFailure::Mismatch),
+            Err(JsonRefusal::TooLarge) => Err(SchemaCheckFailure::BudgetExceeded),
         }
     }
 }
@@ -187,7 +187,7 @@ mod tests {
     };
     use serde_json::json;
 
-    fn refusal(source: Value) -> Option<EmbeddedRefusal> {
+    fn refusal(source: Value) -> Option<EmbeddedSchemaRefusal> {
         EmbeddedSchema::compile(&source).err()
     }
 
@@ -202,23 +202,23 @@ mod tests {
         .unwrap();
         assert_eq!(schema.check_value(&json!({"label": "bug"})), Ok(()));
         for other in [json!({"label": "x"}), json!({}), json!([])] {
-            assert_eq!(schema.check_value(&other), Err(SchemaRejection::Mismatch), "{other}");
+            assert_eq!(schema.check_value(&other), Err(SchemaCheckFailure::Mismatch), "{other}");
         }
         assert_eq!(schema.check_text(r#"{"label": "bug"}"#), Ok(()));
         for other in ["", "bug", r#"{"label": "x"}"#, r#"{"label": "bug", "label": "bug"}"#] {
-            assert_eq!(schema.check_text(other), Err(SchemaRejection::Mismatch), "{other}");
+            assert_eq!(schema.check_text(other), Err(SchemaCheckFailure::Mismatch), "{other}");
         }
     }
 
     #[test]
     fn refuses_schemas_without_bounds() {
         for reference in ["https://example.org/s.json", "file:///etc/passwd", "other.json", "#/$defs/gone", "#anchor"] {
-            assert_eq!(refusal(json!({"$ref": reference})), Some(EmbeddedRefusal::ExternalReference), "{reference}");
+            assert_eq!(refusal(json!({"$ref": reference})), Some(EmbeddedSchemaRefusal::ExternalReference), "{reference}");
         }
-        assert_eq!(refusal(json!({"$id": "https://example.org/"})), Some(EmbeddedRefusal::ExternalReference));
-        assert_eq!(refusal(json!({"$ref": "#"})), Some(EmbeddedRefusal::Recursive));
+        assert_eq!(refusal(json!({"$id": "https://example.org/"})), Some(EmbeddedSchemaRefusal::ExternalReference));
+        assert_eq!(refusal(json!({"$ref": "#"})), Some(EmbeddedSchemaRefusal::Recursive));
         let recursive = json!({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}});
-        assert_eq!(refusal(recursive), Some(EmbeddedRefusal::Recursive));
+        assert_eq!(refusal(recursive), Some(EmbeddedSchemaRefusal::Recursive));
         let aliased = json!({"properties": {"a": {"$ref": "#/properties/b"}, "b": {"$ref": "#/%70roperties/a"}}});
         assert!(refusal(aliased).is_some());
         let mut doubling = json!({"d0": {"type": "string"}});
@@ -227,31 +227,31 @@ mod tests {
             doubling[format!("d{level}")] = json!({"allOf": [previous_level, previous_level]});
         }
         let doubling = json!({"$ref": "#/$defs/d19", "$defs": doubling});
-        assert_eq!(refusal(doubling), Some(EmbeddedRefusal::TooLarge));
+        assert_eq!(refusal(doubling), Some(EmbeddedSchemaRefusal::TooLarge));
         let mut chain = json!({"d0": {"type": "string"}});
         for level in 1..MAX_DEPTH {
             chain[format!("d{level}")] = json!({"$ref": format!("#/$defs/d{}", level - 1)});
         }
         assert_eq!(
             refusal(json!({"$ref": format!("#/$defs/d{}", MAX_DEPTH - 1), "$defs": chain})),
-            Some(EmbeddedRefusal::TooLarge)
+            Some(EmbeddedSchemaRefusal::TooLarge)
         );
         let deep = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({"not": inner}));
         assert_eq!(refusal(deep(MAX_DEPTH - 1)), None);
-        assert_eq!(refusal(deep(MAX_DEPTH)), Some(EmbeddedRefusal::TooLarge));
-        assert_eq!(refusal(json!({"enum": vec!["x"; 100_000]})), Some(EmbeddedRefusal::TooLarge));
+        assert_eq!(refusal(deep(MAX_DEPTH)), Some(EmbeddedSchemaRefusal::TooLarge));
+        assert_eq!(refusal(json!({"enum": vec!["x"; 100_000]})), Some(EmbeddedSchemaRefusal::TooLarge));
         for pattern in ["(?=a)b", "(a)\\1", "a{1000}{1000}", "("] {
-            assert_eq!(refusal(json!({"pattern": pattern})), Some(EmbeddedRefusal::Invalid), "{pattern}");
+            assert_eq!(refusal(json!({"pattern": pattern})), Some(EmbeddedSchemaRefusal::Invalid), "{pattern}");
         }
-        assert_eq!(refusal(json!({"pattern": "a".repeat(MAX_PATTERN_BYTES + 1)})), Some(EmbeddedRefusal::TooLarge));
+        assert_eq!(refusal(json!({"pattern": "a".repeat(MAX_PATTERN_BYTES + 1)})), Some(EmbeddedSchemaRefusal::TooLarge));
         let schema_with_patterns = |count: usize| json!({"anyOf": vec![json!({"pattern": "a"}); count]});
         assert_eq!(refusal(schema_with_patterns(50)), None);
-        assert_eq!(refusal(schema_with_patterns(51)), Some(EmbeddedRefusal::TooLarge));
+        assert_eq!(refusal(schema_with_patterns(51)), Some(EmbeddedSchemaRefusal::TooLarge));
         let pattern_properties: serde_json::Map<_, _> =
             (0..51).map(|index| (format!("a{index}"), json!(true))).collect();
-        assert_eq!(refusal(json!({"patternProperties": pattern_properties})), Some(EmbeddedRefusal::TooLarge));
-        assert_eq!(refusal(json!({"type": "sting"})), Some(EmbeddedRefusal::Invalid));
-        assert_eq!(refusal(json!(true)), Some(EmbeddedRefusal::NotAnObject));
+        assert_eq!(refusal(json!({"patternProperties": pattern_properties})), Some(EmbeddedSchemaRefusal::TooLarge));
+        assert_eq!(refusal(json!({"type": "sting"})), Some(EmbeddedSchemaRefusal::Invalid));
+        assert_eq!(refusal(json!(true)), Some(EmbeddedSchemaRefusal::NotAnObject));
     }
 
     /// A schema with nine thousand branches, each of which refuses every item.
@@ -264,16 +264,16 @@ mod tests {
         let (schema, numbers) = (failing_branches(), |count: usize| json!(vec![1; count]));
         for (count, expected) in [
             (0, Ok(())),
-            (100, Err(SchemaRejection::Mismatch)),
-            (1_000, Err(SchemaRejection::Mismatch)),
-            (1_200, Err(SchemaRejection::BudgetExceeded)),
-            (90_000, Err(SchemaRejection::BudgetExceeded)),
+            (100, Err(SchemaCheckFailure::Mismatch)),
+            (1_000, Err(SchemaCheckFailure::Mismatch)),
+            (1_200, Err(SchemaCheckFailure::BudgetExceeded)),
+            (90_000, Err(SchemaCheckFailure::BudgetExceeded)),
         ] {
             assert_eq!(schema.check_value(&numbers(count)), expected, "{count} numbers");
             assert_eq!(schema.check_text(&numbers(count).to_string()), expected, "{count} numbers in a text");
         }
         // The JSON parser refuses this text, because it is too large.
-        assert_eq!(schema.check_text(&numbers(200_000).to_string()), Err(SchemaRejection::BudgetExceeded));
+        assert_eq!(schema.check_text(&numbers(200_000).to_string()), Err(SchemaCheckFailure::BudgetExceeded));
     }
 
     #[test]
@@ -282,8 +282,8 @@ mod tests {
         let patterns = EmbeddedSchema::compile(&json!({"allOf": vec![json!({"pattern": "x$"}); 40]})).unwrap();
         for schema in [lengths, patterns] {
             assert_eq!(schema.check_value(&json!("x".repeat(10 << 10))), Ok(()));
-            assert_eq!(schema.check_value(&json!("x".repeat(1 << 20))), Err(SchemaRejection::BudgetExceeded));
-            assert_eq!(schema.check_value(&json!({"x".repeat(1 << 20): 1})), Err(SchemaRejection::BudgetExceeded));
+            assert_eq!(schema.check_value(&json!("x".repeat(1 << 20))), Err(SchemaCheckFailure::BudgetExceeded));
+            assert_eq!(schema.check_value(&json!({"x".repeat(1 << 20): 1})), Err(SchemaCheckFailure::BudgetExceeded));
         }
     }
 
@@ -295,10 +295,10 @@ mod tests {
         let schema = EmbeddedSchema::compile(&counting(2_000)).unwrap();
         let text = |bytes: usize| json!("01".repeat(bytes / 2));
         assert_eq!(schema.max_evaluations(&text(1_000)), 2 * 2 + 1_000 * 2_001);
-        assert_eq!(schema.check_value(&text(4_000)), Err(SchemaRejection::Mismatch));
-        assert_eq!(schema.check_value(&text(6_000)), Err(SchemaRejection::BudgetExceeded));
+        assert_eq!(schema.check_value(&text(4_000)), Err(SchemaCheckFailure::Mismatch));
+        assert_eq!(schema.check_value(&text(6_000)), Err(SchemaCheckFailure::BudgetExceeded));
         let anchored = EmbeddedSchema::compile(&json!({"pattern": "^[a-z0-9-]{1,64}$"})).unwrap();
-        assert_eq!(anchored.check_value(&json!("x".repeat(1 << 20))), Err(SchemaRejection::Mismatch));
+        assert_eq!(anchored.check_value(&json!("x".repeat(1 << 20))), Err(SchemaCheckFailure::Mismatch));
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
                 assert_eq!(schema.check_value(&json!({})), Ok(()), "{keyword} around {branch}");
                 assert_eq!(
                     refusal(nested(30, keyword, branch)),
-                    Some(EmbeddedRefusal::TooLarge),
+                    Some(EmbeddedSchemaRefusal::TooLarge),
                     "{keyword}, {branch}"
                 );
             }
@@ -343,7 +343,7 @@ mod tests {
             chain[format!("d{level}")] =
                 json!({"dependentSchemas": {"a": previous_level}, "unevaluatedProperties": false});
         }
-        assert_eq!(refusal(json!({"$ref": "#/$defs/d29", "$defs": chain})), Some(EmbeddedRefusal::TooLarge));
+        assert_eq!(refusal(json!({"$ref": "#/$defs/d29", "$defs": chain})), Some(EmbeddedSchemaRefusal::TooLarge));
         // Subschemas of members and items apply to other values, so their costs add up and do not multiply.
         let nested_schema =
             (0..20).fold(json!({}), |inner, _| json!({"properties": {"a": inner}, "unevaluatedProperties": false}));

@@ -19,7 +19,7 @@ pub const PROTOCOL_REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 pub struct McpServer {
     /// The settings of the connection; `None` if Fairway does not support the transport, the authentication or the
     /// protocol revisions of the server.
-    pub connection: Option<McpConnection>,
+    pub connection: Option<McpConnectionSettings>,
     /// The reaction of a run to a tool that differs from its pin.
     pub on_drift: OnDrift,
     allowed_tools: Option<BTreeSet<String>>,
@@ -34,7 +34,7 @@ const SECRET_BYTES: usize = 128;
 
 /// The settings of the connection to a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct McpConnection {
+pub struct McpConnectionSettings {
     /// The URL of the server.
     pub url: String,
     /// The names of additional headers, with references to their secret values.
@@ -46,14 +46,14 @@ pub struct McpConnection {
     /// The maximum time of a call, including the setup of the connection.
     pub timeout: Duration,
     /// Whether a session starts with a handshake or with a discovery request.
-    pub session_start: SessionStart,
+    pub session_start: McpSessionStartMethod,
     /// The protocol revisions that the author accepts; `None` accepts every supported one.
     pub revisions: Option<Vec<String>>,
 }
 
 /// The way in which a session with a server starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SessionStart {
+pub enum McpSessionStartMethod {
     /// By a handshake, which all revisions before 2026-07-28 require.
     Handshake,
     /// By a discovery request. Every request names the revision.
@@ -91,7 +91,7 @@ impl ToolPin {
 
     /// Reads a pin from content, with or without the prefix `sha256:`.
     #[must_use]
-    pub fn parse(text: &str) -> Self {
+    pub fn from_text_unchecked(text: &str) -> Self {
         Self(text.strip_prefix("sha256:").unwrap_or(text).to_owned())
     }
 
@@ -152,7 +152,7 @@ impl McpServer {
             on_drift: definition.on_drift,
             allowed_tools: definition.allowed_tools.take(),
             denied_tools: std::mem::take(&mut definition.denied_tools),
-            tool_pins: pins.into_iter().map(|(tool, pin)| (tool, ToolPin::parse(&pin))).collect(),
+            tool_pins: pins.into_iter().map(|(tool, pin)| (tool, ToolPin::from_text_unchecked(&pin))).collect(),
             connection: definition.connection().ok_or_else(refusal)?,
         })
     }
@@ -190,7 +190,7 @@ impl Definition {
     /// Converts the definition to settings of a connection. `Some(None)` means that Fairway does not support the
     /// server; `None` means that the content is invalid.
     #[expect(clippy::option_option, reason = "unreadable content differs from an unreachable server")]
-    fn connection(self) -> Option<Option<McpConnection>> {
+    fn connection(self) -> Option<Option<McpConnectionSettings>> {
         let secret = |text: &String| SecretRef::parse(text).ok();
         let bearer = match self.auth.r#type.as_deref() {
             None | Some("none") => None,
@@ -214,7 +214,7 @@ impl Definition {
             .is_none_or(|revisions| revisions.iter().any(|revision| revision == handshake));
         let timeout_seconds =
             self.timeout_ms.as_ref().and_then(Value::as_f64).map(|milliseconds| milliseconds / 1_000.0);
-        Some(Some(McpConnection {
+        Some(Some(McpConnectionSettings {
             url: address,
             headers: headers.collect::<Option<_>>()?,
             bearer,
@@ -222,7 +222,7 @@ impl Definition {
             timeout: timeout_seconds
                 .and_then(|time| Duration::try_from_secs_f64(time).ok())
                 .map_or(MAX_DURATION, |time| time.min(MAX_DURATION)),
-            session_start: if uses_handshake { SessionStart::Handshake } else { SessionStart::Discovery },
+            session_start: if uses_handshake { McpSessionStartMethod::Handshake } else { McpSessionStartMethod::Discovery },
             revisions: self.protocol_versions,
         }))
     }
@@ -260,13 +260,13 @@ mod tests {
     fn reaches_http_servers_with_supported_revisions() {
         let stdio = json!({"type": "stdio"});
         for (changes, session_start) in [
-            (json!({}), Some(SessionStart::Handshake)),
-            (json!({"auth": {"type": "none"}}), Some(SessionStart::Handshake)),
-            (json!({"auth": {"type": "bearer", "secret_ref": "env:KEY"}}), Some(SessionStart::Handshake)),
+            (json!({}), Some(McpSessionStartMethod::Handshake)),
+            (json!({"auth": {"type": "none"}}), Some(McpSessionStartMethod::Handshake)),
+            (json!({"auth": {"type": "bearer", "secret_ref": "env:KEY"}}), Some(McpSessionStartMethod::Handshake)),
             (json!({"auth": {"type": "oauth2", "issuer": "https://a.example"}}), None),
             (json!({"transport": stdio}), None),
-            (json!({"protocol_versions": ["2026-07-28"]}), Some(SessionStart::Discovery)),
-            (json!({"protocol_versions": ["2025-11-25", "2026-07-28"]}), Some(SessionStart::Handshake)),
+            (json!({"protocol_versions": ["2026-07-28"]}), Some(McpSessionStartMethod::Discovery)),
+            (json!({"protocol_versions": ["2025-11-25", "2026-07-28"]}), Some(McpSessionStartMethod::Handshake)),
             (json!({"protocol_versions": ["2024-11-05"]}), None),
         ] {
             assert_eq!(
@@ -337,7 +337,7 @@ mod tests {
         let (a, b) = (json!({"a": 1, "b": 2}), json!({"b": 2, "a": 1}));
         assert_eq!(ToolPin::of("find", "", &a), ToolPin::of("find", "", &b));
         assert_eq!(ToolPin::of("find", "\0", &a), None);
-        let other = ToolPin::parse("00");
+        let other = ToolPin::from_text_unchecked("00");
         assert_eq!(server(json!({})).expected_pin("find", &pin), &pin);
         assert_eq!(server(json!({"tool_pins": {"find": "sha256:00"}})).expected_pin("find", &pin), &other);
         assert_eq!(server(json!({"tool_pins": {"lose": "00"}})).expected_pin("find", &pin), &pin);

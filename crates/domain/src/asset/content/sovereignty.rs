@@ -59,7 +59,7 @@ impl SovereigntyProfile {
 /// Whether a text has the form of a jurisdiction: a country (ISO 3166-1 alpha-2), a subdivision (ISO 3166-2) or `eu`.
 /// It is not checked whether the country exists, because the lists of ISO change.
 #[must_use]
-pub fn is_jurisdiction_code(jurisdiction: &str) -> bool {
+pub fn has_jurisdiction_code_form(jurisdiction: &str) -> bool {
     let (country, part) =
         jurisdiction.split_once('-').map_or((jurisdiction, None), |(country, part)| (country, Some(part)));
     let is_country = country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
@@ -75,10 +75,10 @@ mod tests {
     #[test]
     fn accepts_only_jurisdiction_codes() {
         for jurisdiction in ["eu", "DE", "de-by", "FR-75", "GB-ENG"] {
-            assert!(is_jurisdiction_code(jurisdiction), "{jurisdiction}");
+            assert!(has_jurisdiction_code_form(jurisdiction), "{jurisdiction}");
         }
         for jurisdiction in ["", "europe", "D", "D1", "DE-", "DE-BAYERN", "DE-B-Y", "d\u{e9}", " de"] {
-            assert!(!is_jurisdiction_code(jurisdiction), "{jurisdiction}");
+            assert!(!has_jurisdiction_code_form(jurisdiction), "{jurisdiction}");
         }
     }
 

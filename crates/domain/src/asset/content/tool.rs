@@ -221,7 +221,7 @@ impl Binding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asset::content::embedded_schema::SchemaRejection;
+    use crate::asset::content::embedded_schema::SchemaCheckFailure;
     use serde_json::json;
 
     fn tool(changes: &Value) -> Tool {
@@ -240,10 +240,10 @@ mod tests {
         let tool = tool(&json!({"output_schema": {"type": "string"}}));
         assert_eq!(tool.arguments_schema().check_value(&json!({"city": "Bonn"})), Ok(()));
         for wrong in [json!({}), json!("Bonn")] {
-            assert_eq!(tool.arguments_schema().check_value(&wrong), Err(SchemaRejection::Mismatch), "{wrong}");
+            assert_eq!(tool.arguments_schema().check_value(&wrong), Err(SchemaCheckFailure::Mismatch), "{wrong}");
         }
         assert_eq!(tool.result_schema().unwrap().check_value(&json!("sunny")), Ok(()));
-        assert_eq!(tool.result_schema().unwrap().check_value(&json!(1)), Err(SchemaRejection::Mismatch));
+        assert_eq!(tool.result_schema().unwrap().check_value(&json!(1)), Err(SchemaCheckFailure::Mismatch));
         assert_eq!(tool.description, "Weather");
     }
 

@@ -54,7 +54,7 @@ impl EnvelopeSignature {
 
     /// Whether this signature entry names the key.
     #[must_use]
-    pub fn names(&self, key: &VerifierKey) -> bool {
+    pub fn has_key_id_of(&self, key: &VerifierKey) -> bool {
         self.key_id == Self::key_id_of(key)
     }
 }
@@ -112,7 +112,7 @@ impl Envelope {
     #[must_use]
     pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
         let signed_bytes = Self::signed_bytes(&self.payload_type, &self.payload);
-        let mut own_signatures = self.signatures.iter().filter(|signature| signature.names(key)).peekable();
+        let mut own_signatures = self.signatures.iter().filter(|signature| signature.has_key_id_of(key)).peekable();
         own_signatures.peek().is_some()
             && own_signatures.all(|signature| key.verifies(&signed_bytes, &signature.signature))
     }

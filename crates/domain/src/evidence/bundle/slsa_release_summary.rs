@@ -15,11 +15,11 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The predicate type of SLSA verification summaries.
-pub const SUMMARY_PREDICATE: &str = "https://slsa.dev/verification_summary/v1";
+pub const SUMMARY_PREDICATE_TYPE: &str = "https://slsa.dev/verification_summary/v1";
 /// The identifier that names the rules of this module as the verifier of a summary.
 pub const VERIFIER_ID: &str = "https://fairway.invalid/verifiers/release/v1";
 /// The name of the digest algorithm for a release: BLAKE3 over the text that reviewers approve.
-pub const RELEASE_DIGEST_NAME: &str = "blake3";
+pub const RELEASE_DIGEST_ALGORITHM: &str = "blake3";
 /// The level that a summary attests for an approved release.
 const APPROVED_LEVEL: &str = "FAIRWAY_RELEASE_APPROVED";
 /// The level in a summary of a release that is not approved, as SLSA spells it.
@@ -126,14 +126,14 @@ impl Statement<ReleasePredicate> {
     #[must_use]
     pub fn from_evidence(evidence: ReleaseSummaryEvidence, location: ReleaseLocation<'_>) -> Self {
         let history =
-            ReleaseHistory::from_facts(evidence.facts.iter().map(|fact| fact.body.as_bytes()), evidence.release_id);
+            LoggedReleaseState::from_facts(evidence.facts.iter().map(|fact| fact.body.as_bytes()), evidence.release_id);
         let result = history.result(&Checksum::blake3_of(evidence.release.digest_text.as_bytes()));
         let tenant = evidence.tenant_id;
         let (workspace, environment) = (location.workspace_id, location.environment);
         Self {
             statement_type: STATEMENT_TYPE.to_owned(),
             subject: vec![subject_of(&evidence)],
-            predicate_type: SUMMARY_PREDICATE.to_owned(),
+            predicate_type: SUMMARY_PREDICATE_TYPE.to_owned(),
             predicate: ReleasePredicate {
                 verifier: SummaryVerifier { id: VERIFIER_ID.to_owned() },
                 time_verified: history.occurred_at.clone(),
@@ -160,13 +160,13 @@ pub(super) fn subject_of(evidence: &ReleaseSummaryEvidence) -> StatementSubject 
     let hex = digest.as_str().strip_prefix("blake3:").unwrap_or_default().to_owned();
     StatementSubject {
         name: format!("releases/{}", evidence.release_id),
-        digest: BTreeMap::from([(RELEASE_DIGEST_NAME.to_owned(), hex)]),
+        digest: BTreeMap::from([(RELEASE_DIGEST_ALGORITHM.to_owned(), hex)]),
     }
 }
 
 /// The state of a release, as the facts in the audit log describe it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ReleaseHistory {
+pub struct LoggedReleaseState {
     /// The state after the newest fact; empty without a fact.
     pub state: String,
     /// The time of the newest fact; empty without a fact.
@@ -177,7 +177,7 @@ pub struct ReleaseHistory {
     is_rolled_back: bool,
 }
 
-impl ReleaseHistory {
+impl LoggedReleaseState {
     /// Derives the state from facts in the order of the log. It ignores facts about other releases.
     pub fn from_facts<'b>(facts: impl Iterator<Item = &'b [u8]>, release: ReleaseId) -> Self {
         let release = release.to_string();

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     access::ActorRef,
     asset::canonical::Checksum,
-    audit::{Fact, FactKind, Stamp, Subject, leaf_hash},
+    audit::{Fact, FactKind, Stamp, FactSubject, leaf_hash},
     evidence::run_records::RunRecords,
     time::Timestamp,
     transparency_log::{
@@ -73,7 +73,7 @@ fn version(role: &str, number: u128, content: &str) -> BundledVersion {
 /// The facts of a log. They include the facts about the run and its release, and the fact of the run's end contains the
 /// digest of `records`.
 fn log_with_records(records: &RunRecords) -> Vec<Vec<u8>> {
-    let release = Subject { kind: "release", id: id(3) };
+    let release = FactSubject { kind: "release", id: id(3) };
     let digest = Checksum::blake3_of(digest_text().as_bytes());
     let review_detail = json!({ "approval_id": id(6), "outcome": "approved", "bindings_digest": digest.as_str(), "state": "review_ready" });
     let end_detail = json!({
@@ -86,7 +86,7 @@ fn log_with_records(records: &RunRecords) -> Vec<Vec<u8>> {
     let other_fact = |number: u128| {
         fact(
             FactKind::WorkspaceCreated,
-            Subject { kind: "workspace", id: id(number) },
+            FactSubject { kind: "workspace", id: id(number) },
             &stamp(number, "user:bo"),
             json!({}),
         )
@@ -95,11 +95,11 @@ fn log_with_records(records: &RunRecords) -> Vec<Vec<u8>> {
     log.push(fact(FactKind::ReleaseReviewed, release, &stamp(20, "user:ada"), review_detail));
     log.extend((130..140).map(other_fact));
     log[APPROVAL_FACT] = approval_fact("approved", digest.as_str());
-    let run = Subject { kind: "execution", id: id(1) };
+    let run = FactSubject { kind: "execution", id: id(1) };
     let end = Fact::new(FactKind::ExecutionEnded, run, None, &stamp(21, "user:eve"), end_detail);
     log.push(end.with_records_digest(records).canonical_bytes(tenant()));
     log.extend((140..150).map(other_fact));
-    let erasure = Subject { kind: "erasure", id: id(11) };
+    let erasure = FactSubject { kind: "erasure", id: id(11) };
     let detail = json!({ "erased_actor": "user:eve", "requested_by": "user:bo" });
     log[ERASURE_FACT] = fact(FactKind::ErasureApproved, erasure, &stamp(22, "user:ada"), detail);
     log
@@ -108,7 +108,7 @@ fn log_with_records(records: &RunRecords) -> Vec<Vec<u8>> {
 /// The fact of a transition of the release to the state `to`.
 fn approval_fact(to: &str, digest: &str) -> Vec<u8> {
     let detail = json!({ "workload_id": id(2), "environment": "dev", "from": "review_ready", "to": to, "bindings_digest": digest });
-    let release = Subject { kind: "release", id: id(3) };
+    let release = FactSubject { kind: "release", id: id(3) };
     Fact::new(FactKind::ReleaseTransitioned, release, None, &stamp(25, "user:ada"), detail).canonical_bytes(tenant())
 }
 

@@ -9,10 +9,10 @@ pub use run_records::has_run_records_digest;
 pub use trusted_inputs::{SecondCheckpoint, TrustedInputs};
 
 use super::{
-    BundledRelease, BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement,
+    BundledRelease, BundledVersion, EXECUTION_PREDICATE_TYPE, Envelope, ExecutionPredicate, ExecutionStatement,
     PAYLOAD_TYPE, ProvenFact, STATEMENT_TYPE, Statement, StatementSubject,
     report::{BundleKind, BundleReport},
-    slsa_release_summary::{ReleaseStatement, SUMMARY_PREDICATE},
+    slsa_release_summary::{ReleaseStatement, SUMMARY_PREDICATE_TYPE},
     subjects_of,
 };
 use crate::{
@@ -103,10 +103,10 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], trusted: TrustedInputs<'
     report.compare("payload type", "", PAYLOAD_TYPE, envelope.payload_type.as_str());
     if statement_of::<ReleaseStatement>(&envelope.payload).is_some() {
         report.kind = BundleKind::Release;
-        let statement = check_statement(report, &envelope.payload, SUMMARY_PREDICATE)?;
+        let statement = check_statement(report, &envelope.payload, SUMMARY_PREDICATE_TYPE)?;
         return release_summary::check_release_summary(report, &statement, trusted);
     }
-    let statement: ExecutionStatement = check_statement(report, &envelope.payload, EXECUTION_PREDICATE)?;
+    let statement: ExecutionStatement = check_statement(report, &envelope.payload, EXECUTION_PREDICATE_TYPE)?;
     let predicate = &statement.predicate;
     check_subjects(report, &subjects_of(&predicate.evidence), &statement.subject);
     let log = LogPart { tenant_id: predicate.tenant_id, facts: &predicate.facts, checkpoint: &predicate.checkpoint };

@@ -438,7 +438,7 @@ impl<'a> Run<'a> {
         let number = self.tool_calls;
         let latency = call.started_at.duration_until(self.moment.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
-        let payload = Payload { body: texts.to_string().into(), salt: self.moment.salt() };
+        let payload = Payload { body: texts.to_string().into(), salt: self.moment.new_salt() };
         let reference = call.tool.map(|bound_tool| bound_tool.source.reference.as_str());
         let mut body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
@@ -447,7 +447,7 @@ impl<'a> Run<'a> {
             ("version".to_owned(), json!(reference)),
             ("result".to_owned(), json!(result.as_ref().err().copied().unwrap_or("answered"))),
             ("latency_us".to_owned(), json!(super::model_call::as_micros(latency))),
-            ("digest".to_owned(), json!(crate::execution::digest_text(&payload.digest()))),
+            ("digest".to_owned(), json!(crate::execution::format_digest(&payload.digest()))),
             ("size_bytes".to_owned(), json!(payload.body.len())),
         ]);
         if let Some(drift) = &call.drift {

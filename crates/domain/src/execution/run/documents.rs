@@ -13,7 +13,7 @@ use crate::{
     id::AssetId,
     knowledge::{
         contract::ContractDecision,
-        retrieval::{QueryEmbedding, RetrievedChunk},
+        retrieval::{QueryEmbeddingCall, RetrievedChunk},
     },
     moment::Moment,
     policy::Obligation,
@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
         mut body: Map<String, Value>,
         chunks: &[RetrievedChunk],
     ) {
-        let payload = Payload { body: json!({ "query": lookup.query }).to_string().into(), salt: self.moment.salt() };
+        let payload = Payload { body: json!({ "query": lookup.query }).to_string().into(), salt: self.moment.new_salt() };
         let asset: AssetId = knowledge.asset;
         body.insert("step_id".to_owned(), json!(step.id));
         body.insert("knowledge_base_asset_id".to_owned(), json!(asset));
@@ -188,12 +188,12 @@ impl<'a> Run<'a> {
                 "digest": chunk.digest.to_string(), "score": chunk.score })
         };
         body.insert("chunks".to_owned(), Value::Array(chunks.iter().map(chunk_json).collect()));
-        body.insert("query_digest".to_owned(), json!(crate::execution::digest_text(&payload.digest())));
+        body.insert("query_digest".to_owned(), json!(crate::execution::format_digest(&payload.digest())));
         let artifact_id = self.moment.new_id().into();
         self.run_outcome.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind: crate::evidence::RETRIEVAL_EVENT,
-            storage_ref: ArtifactPath::of_evidence(self.run_input.execution_id, artifact_id, "retrieval-event.json"),
+            storage_ref: ArtifactPath::of_database_evidence(self.run_input.execution_id, artifact_id, "retrieval-event.json"),
             body,
             payload: Some(payload),
             created_at: self.moment.now(),
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
 }
 
 /// The evidence of a query embedding: numbers and names, but no text. An embedding has exactly one attempt.
-fn embedding_evidence(embedded: &QueryEmbedding) -> Value {
+fn embedding_evidence(embedded: &QueryEmbeddingCall) -> Value {
     let latency_us = as_micros(embedded.latency);
     json!({
         "account_slot": embedded.model.account,

@@ -73,7 +73,7 @@ pub enum RunEffect {
 
 /// The outcome of a run, with all records that its end stores.
 #[derive(Clone, Debug)]
-pub struct RunOutcome {
+pub struct RunEnd {
     /// The status of the run after its steps, such as completed, failed or awaiting review.
     pub status: Status,
     /// The outcome of the run after its steps.
@@ -105,7 +105,7 @@ pub struct FinishedRun {
     pub events: Vec<RunEvent>,
     pub(in crate::execution) execution_id: ExecutionId,
     pub(in crate::execution) value_bytes: usize,
-    pub(in crate::execution) run_outcome: RunOutcome,
+    pub(in crate::execution) run_outcome: RunEnd,
     pub(in crate::execution) obligations: Vec<Obligation>,
     pub(in crate::execution) transcript: Vec<Value>,
     /// The retrieved documents, which an answer can cite.

@@ -1,7 +1,7 @@
 //! Ends a run after its last step, or at an interruption.
 
 use super::{
-    FinishedRun, Interruption, MAX_RUN_VALUES_BYTES, Run, RunOutcome,
+    FinishedRun, Interruption, MAX_RUN_VALUES_BYTES, Run, RunEnd,
     effects::{AwaitedResponse, PendingStep},
     interceptors::ActiveStep,
     reservation::PausePoint,
@@ -16,7 +16,7 @@ use crate::{
 impl Run<'_> {
     /// Ends the run in its current state, and fulfils its obligations.
     #[must_use]
-    pub fn finish(self, moment: Moment, interruption: Option<Interruption>, redactor: &Redactor) -> RunOutcome {
+    pub fn finish(self, moment: Moment, interruption: Option<Interruption>, redactor: &Redactor) -> RunEnd {
         let (finished, moment) = self.close(moment, interruption);
         finished.fulfil(moment, redactor)
     }

@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         let has_no_interceptors = plan.guardrails.is_empty() && plan.hooks.is_empty();
         let subject = if has_no_interceptors { String::new() } else { self.event_subject(&continuation) };
         let has_guardrails = continuation.stage().is_some_and(|stage| plan.guardrails.inspects(stage));
-        let has_hooks = continuation.event().is_some_and(|event| plan.hooks.next(event, &subject, 0).is_some());
+        let has_hooks = continuation.event().is_some_and(|event| plan.hooks.next_matching(event, &subject, 0).is_some());
         let mut interception = Interception {
             subject,
             value,
@@ -214,7 +214,7 @@ impl<'a> Run<'a> {
             let next = interception
                 .continuation
                 .event()
-                .and_then(|event| plan.hooks.next(event, &interception.subject, interception.next_hook));
+                .and_then(|event| plan.hooks.next_matching(event, &interception.subject, interception.next_hook));
             let Some((index, hook)) = next else { return self.continue_with(interception) };
             interception.next_hook = index.saturating_add(1);
             let response =

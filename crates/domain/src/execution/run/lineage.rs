@@ -6,9 +6,9 @@ use crate::{
     evidence::lineage::{ActionClass, InfluenceRole, LineageItem, MAX_LINEAGE_ITEMS, Origin, UntrustedReason},
     execution::{Payload, plan::SourceVersion},
     flow::{
-        Action, Step, StepKind, StepOutput,
-        bound_prompt_use::uses_bound_prompt,
-        reference::{Reference, Template},
+        Action, Step, StepKind, StepOutputMapping,
+        bound_prompt_use::is_bound_prompt_template,
+        reference::{ValueReference, Template},
     },
     knowledge::retrieval::RetrievedChunk,
     memory::StoredTurn,
@@ -70,7 +70,7 @@ impl Run<'_> {
         let plan = self.run_input.plan;
         let template = step.inputs.get("prompt");
         let mut items = Vec::new();
-        if uses_bound_prompt(template) {
+        if is_bound_prompt_template(template) {
             let bound_prompt = plan.bound_asset(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
             let sources = bound_prompt.into_iter().chain(&plan.included);
             items.extend(
@@ -144,7 +144,7 @@ impl Run<'_> {
     /// Records the step outputs and texts from which the run builds its answer.
     pub(super) fn record_return(&mut self, output: &Template) {
         let references = output.references();
-        let reads_inputs = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
+        let reads_inputs = references.iter().any(|reference| matches!(reference, ValueReference::Trigger { .. }));
         let mut items: Vec<LineageInput> = reads_inputs.then(|| self.run_inputs()).into_iter().collect();
         let step_ids: BTreeSet<&str> = references.into_iter().filter_map(referenced_step).collect();
         let outputs = step_ids.into_iter().filter_map(|id| self.referenced_output(id));
@@ -162,12 +162,12 @@ impl Run<'_> {
             StepKind::Task { action: Action::RetrieveDocuments } => Some(UntrustedReason::RetrievedDocument),
             StepKind::Task { action: Action::EvaluatePolicy } | StepKind::Return { .. } => None,
         };
-        let Some(StepOutput::Mapped(template)) = &step.output else { return own_reason };
-        let reason_of = |reference: &Reference| match reference {
-            Reference::Trigger { .. } => Some(UntrustedReason::UserSupplied),
-            Reference::Step { step: id, .. } if *id == step.id => own_reason,
-            Reference::Step { step: id, .. } => self.untrusted_outputs.get(id.as_str()).copied(),
-            Reference::Release { .. } => None,
+        let Some(StepOutputMapping::Mapped(template)) = &step.output else { return own_reason };
+        let reason_of = |reference: &ValueReference| match reference {
+            ValueReference::Trigger { .. } => Some(UntrustedReason::UserSupplied),
+            ValueReference::Step { step: id, .. } if *id == step.id => own_reason,
+            ValueReference::Step { step: id, .. } => self.untrusted_outputs.get(id.as_str()).copied(),
+            ValueReference::Release { .. } => None,
         };
         template.references().into_iter().filter_map(reason_of).max()
     }
@@ -217,10 +217,10 @@ impl Run<'_> {
     }
 }
 
-fn referenced_step(reference: &Reference) -> Option<&str> {
+fn referenced_step(reference: &ValueReference) -> Option<&str> {
     match reference {
-        Reference::Step { step, .. } => Some(step.as_str()),
-        Reference::Trigger { .. } | Reference::Release { .. } => None,
+        ValueReference::Step { step, .. } => Some(step.as_str()),
+        ValueReference::Trigger { .. } | ValueReference::Release { .. } => None,
     }
 }
 

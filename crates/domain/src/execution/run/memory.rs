@@ -1,12 +1,12 @@
 //! Conversation memory of a run. Earlier turns precede the messages, and a completed run offers its own turn for
 //! storage.
 
-use super::{Run, RunEffect, RunOutcome};
+use super::{Run, RunEffect, RunEnd};
 use crate::{
     asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
-        Status, digest_text,
+        Status, format_digest,
         provider::{Message, MessageRole},
         retrieval::{BoundKnowledgeBase, contract_decision_members},
     },
@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
         write_condition: WriteCondition,
     ) -> ConversationState {
         let bytes: usize = recalled.turns.iter().map(|turn| turn.question.len() + turn.response.len()).sum();
-        let digests: Vec<String> = recalled.turns.iter().map(|turn| digest_text(&turn.digest)).collect();
+        let digests: Vec<String> = recalled.turns.iter().map(|turn| format_digest(&turn.digest)).collect();
         body.extend(contract_evidence(&self.run_input.plan.knowledge, decisions));
         body.insert("turns".to_owned(), json!(recalled.turns.len()));
         body.insert("size_bytes".to_owned(), json!(bytes));
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
     }
 }
 
-impl RunOutcome {
+impl RunEnd {
     /// Adds the answer to the offered turn. A run that failed or awaits review offers no turn.
     pub(super) fn set_turn_answer(&mut self) {
         let answer = self.output.as_ref().filter(|_| self.status == Status::Completed).map(|(output, _)| output);
@@ -173,7 +173,7 @@ impl RunOutcome {
     /// Decides whether to store the turn, and records that decision as evidence. `decisions` are the current decisions
     /// of the access contracts in binding order; `None` if they could not be loaded.
     #[must_use]
-    pub fn evaluate_turn(
+    pub fn decide_writeback(
         &mut self,
         execution_id: ExecutionId,
         conversation_key: ConversationKey,
@@ -200,18 +200,18 @@ impl RunOutcome {
         let writeback = (decision == TurnDecision::Offered).then(|| Writeback {
             conversation: conversation_key,
             turn,
-            salt: moment.salt(),
+            salt: moment.new_salt(),
             contracts,
         });
         if let Some(writeback) = &writeback {
             body.insert("size_bytes".to_owned(), json!(writeback.turn.bytes()));
-            body.insert("digest".to_owned(), json!(digest_text(&writeback.digest())));
+            body.insert("digest".to_owned(), json!(format_digest(&writeback.digest())));
         }
         let artifact_id = moment.new_id().into();
         self.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind: "memory",
-            storage_ref: ArtifactPath::of_evidence(execution_id, artifact_id, "memory.json"),
+            storage_ref: ArtifactPath::of_database_evidence(execution_id, artifact_id, "memory.json"),
             body,
             payload: None,
             created_at: moment.now(),

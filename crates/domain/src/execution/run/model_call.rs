@@ -5,16 +5,16 @@ use super::{
     reference_values::ScopeWithRenderedPrompt,
 };
 use crate::{
-    asset::{artifact_store::ArtifactPath, content::embedded_schema::SchemaRejection, kind::AssetKind},
+    asset::{artifact_store::ArtifactPath, content::embedded_schema::SchemaCheckFailure, kind::AssetKind},
     evidence::{EvidenceArtifact, PROVIDER_CALL},
     execution::{
         Payload,
-        provider::{Completion, Conversation, Message, MessageRole, ProviderError, RouteTarget, ToolDefinition},
+        provider::{Completion, CompletionInput, Message, MessageRole, ProviderError, RouteTarget, ToolDefinition},
         routing::{Attempt, ModelRequest, ModelResponse, RefusedRoute, RequestKind},
     },
     flow::{
         Step, StepKind,
-        bound_prompt_use::{CONVERSATION_INPUTS, uses_bound_prompt},
+        bound_prompt_use::{CONVERSATION_INPUTS, is_bound_prompt_template},
     },
     prompt::composition::ComposedPrompt,
     time::Timestamp,
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
         };
         // Output with tools is not streamed, because text beside tool calls is not part of the answer.
         let is_streamable = self.streams_answers && policy.supports_streaming && tools.is_empty();
-        let conversation = Arc::new(Conversation {
+        let conversation = Arc::new(CompletionInput {
             system_prompt,
             messages,
             tools,
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
     /// The bound prompt, if the step uses it. The schema of the bound prompt does not apply to a step with its own
     /// prompt.
     pub(super) fn bound_prompt_for(&self, step: &Step) -> Option<&'a ComposedPrompt> {
-        self.run_input.plan.prompt.as_ref().filter(|_| uses_bound_prompt(step.inputs.get("prompt")))
+        self.run_input.plan.prompt.as_ref().filter(|_| is_bound_prompt_template(step.inputs.get("prompt")))
     }
 
     /// Validates the text of a response. `schema_result` is the result of the schema check, if that check was
@@ -234,8 +234,8 @@ impl<'a> Run<'a> {
             |prompt: &ComposedPrompt| schema_result.unwrap_or_else(|| prompt.check_response(&completion.text)).err();
         if is_final_answer && let Some(rejection) = self.bound_prompt_for(step).and_then(check) {
             let message = match rejection {
-                SchemaRejection::Mismatch => "the answer does not satisfy the prompt's schema",
-                SchemaRejection::BudgetExceeded => "the answer is too large to be checked against the prompt's schema",
+                SchemaCheckFailure::Mismatch => "the answer does not satisfy the prompt's schema",
+                SchemaCheckFailure::BudgetExceeded => "the answer is too large to be checked against the prompt's schema",
             };
             return Err(StepFailure::failed(rejection.code("output_schema_mismatch"), message));
         }
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
     fn render_prompt(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
         let (plan, run_inputs) = (self.run_input.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
-        let is_bound = uses_bound_prompt(template);
+        let is_bound = is_bound_prompt_template(template);
         let rendered = match &plan.prompt {
             Some(prompt) if is_bound => {
                 let mut arguments = run_inputs.clone();
@@ -395,7 +395,7 @@ impl<'a> Run<'a> {
         self.run_outcome.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind,
-            storage_ref: ArtifactPath::of_evidence(self.run_input.execution_id, artifact_id, file),
+            storage_ref: ArtifactPath::of_database_evidence(self.run_input.execution_id, artifact_id, file),
             body,
             payload,
             created_at: self.moment.now(),

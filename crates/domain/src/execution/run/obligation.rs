@@ -1,10 +1,10 @@
 //! Fulfils the obligations of a run at its end, such as masking and citations.
 
-use super::{FinishedRun, RunOutcome};
+use super::{FinishedRun, RunEnd};
 use crate::{
     asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
-    execution::{ExecutionOutcome, Payload, RunError, Status, digest_text},
+    execution::{ExecutionOutcome, Payload, RunError, Status, format_digest},
     knowledge::document::DocumentId,
     moment::Moment,
     policy::Obligation,
@@ -22,10 +22,10 @@ impl FinishedRun {
 
     /// The outcome without fulfilled obligations and without an answer, for a run whose fulfilment was interrupted.
     #[must_use]
-    pub fn without_fulfilment(&self) -> RunOutcome {
+    pub fn without_fulfilment(&self) -> RunEnd {
         let run_outcome = &self.run_outcome;
         // This outcome has no answer, so the possibly long answer is not copied.
-        let mut unfulfilled = RunOutcome {
+        let mut unfulfilled = RunEnd {
             status: run_outcome.status,
             outcome: run_outcome.outcome,
             error: run_outcome.error.clone(),
@@ -49,7 +49,7 @@ impl FinishedRun {
     /// Fulfils all obligations that the decisions of the run imposed, including decisions before a denial. If one
     /// cannot be fulfilled, the run ends without an answer.
     #[must_use]
-    pub fn fulfil(mut self, mut moment: Moment, redactor: &Redactor) -> RunOutcome {
+    pub fn fulfil(mut self, mut moment: Moment, redactor: &Redactor) -> RunEnd {
         let obligations = std::mem::take(&mut self.obligations);
         // Citations are checked first, because masking can remove them.
         let has_citation = obligations.contains(&Obligation::RequireCitation) && self.require_citation(&mut moment);
@@ -105,10 +105,10 @@ impl FinishedRun {
     fn record_transcript(&mut self, moment: &mut Moment) -> bool {
         let entries = std::mem::take(&mut self.transcript);
         let (calls, payload) = (entries.len(), json!({ "calls": entries }).to_string());
-        let payload = Payload { body: payload.into(), salt: moment.salt() };
+        let payload = Payload { body: payload.into(), salt: moment.new_salt() };
         let body = Map::from_iter([
             ("calls".to_owned(), json!(calls)),
-            ("digest".to_owned(), json!(digest_text(&payload.digest()))),
+            ("digest".to_owned(), json!(format_digest(&payload.digest()))),
             ("size_bytes".to_owned(), json!(payload.body.len())),
         ]);
         self.record_evidence(moment, "transcript", "transcript.json", body, Some(payload));
@@ -137,7 +137,7 @@ impl FinishedRun {
         payload: Option<Payload>,
     ) {
         let (artifact_id, created_at) = (moment.new_id().into(), moment.now());
-        let storage_ref = ArtifactPath::of_evidence(self.execution_id, artifact_id, name);
+        let storage_ref = ArtifactPath::of_database_evidence(self.execution_id, artifact_id, name);
         self.run_outcome.artifacts.push(EvidenceArtifact { artifact_id, kind, storage_ref, body, payload, created_at });
     }
 }

@@ -4,8 +4,8 @@ use crate::{
     asset::kind::AssetKind,
     execution::plan::RunPlan,
     flow::{
-        Flow, StepOutput,
-        reference::{Reference, ReferenceScope},
+        Flow, StepOutputMapping,
+        reference::{ValueReference, ReferenceResolver},
     },
 };
 use serde_json::{Map, Value};
@@ -21,11 +21,11 @@ pub(super) struct RunScope<'r> {
     pub(super) own_output: Option<(&'r str, Value)>,
 }
 
-impl ReferenceScope for RunScope<'_> {
-    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
+impl ReferenceResolver for RunScope<'_> {
+    fn value(&self, reference: &ValueReference) -> Option<Cow<'_, Value>> {
         match reference {
-            Reference::Trigger { input } => self.inputs.get(input).map(Cow::Borrowed),
-            Reference::Step { step, fields } => {
+            ValueReference::Trigger { input } => self.inputs.get(input).map(Cow::Borrowed),
+            ValueReference::Step { step, fields } => {
                 let output = match &self.own_output {
                     Some((id, value)) if id == step => value,
                     Some(_) | None => self.outputs.get(step)?,
@@ -33,7 +33,7 @@ impl ReferenceScope for RunScope<'_> {
                 resolve_path(&self.plan.flow, step, output, fields).map(Cow::Borrowed)
             }
             // A reference to a role resolves to the slug of the asset that the release binds in that role.
-            Reference::Release { role } => {
+            ValueReference::Release { role } => {
                 self.plan.bound_asset(*role).map(|asset| Cow::Owned(Value::String(asset.slug.clone())))
             }
         }
@@ -45,7 +45,7 @@ fn resolve_path<'v>(flow: &Flow, step: &str, output: &'v Value, fields: &[String
     let (mut value, mut remaining_fields) = (output, fields);
     if let Some((first, tail)) = fields.split_first() {
         let step_output = flow.step(step).and_then(|step| step.output.as_ref());
-        if matches!(step_output, Some(StepOutput::Named(name)) if name == first) {
+        if matches!(step_output, Some(StepOutputMapping::Named(name)) if name == first) {
             remaining_fields = tail;
         }
     }
@@ -61,11 +61,11 @@ pub(super) struct ScopeWithRenderedPrompt<'r> {
     pub(super) prompt: Value,
 }
 
-impl ReferenceScope for ScopeWithRenderedPrompt<'_> {
-    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
+impl ReferenceResolver for ScopeWithRenderedPrompt<'_> {
+    fn value(&self, reference: &ValueReference) -> Option<Cow<'_, Value>> {
         match reference {
-            Reference::Release { role: AssetKind::PromptTemplate } => Some(Cow::Borrowed(&self.prompt)),
-            Reference::Release { .. } | Reference::Trigger { .. } | Reference::Step { .. } => {
+            ValueReference::Release { role: AssetKind::PromptTemplate } => Some(Cow::Borrowed(&self.prompt)),
+            ValueReference::Release { .. } | ValueReference::Trigger { .. } | ValueReference::Step { .. } => {
                 self.run_scope.value(reference)
             }
         }

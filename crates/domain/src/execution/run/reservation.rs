@@ -9,7 +9,7 @@ use super::{
     reference_values::RunScope,
 };
 use crate::{
-    flow::{Step, StepKind, StepOutput, reference::ResolveError, value_budget::ValueBudget},
+    flow::{Step, StepKind, StepOutputMapping, reference::ResolveError, value_budget::ValueBudget},
     moment::Moment,
 };
 use serde_json::{Value, json};
@@ -109,12 +109,12 @@ impl<'a> Run<'a> {
                 Ok(budget.charge_bytes(prompt_bytes)?)
             }
             StepKind::Task { .. } => match &step.output {
-                Some(StepOutput::Mapped(template)) => {
+                Some(StepOutputMapping::Mapped(template)) => {
                     let decision = json!({ "outcome": "allow_with_obligations", "reason_code": "x".repeat(MAX_REASON_CODE_BYTES) });
                     scope.own_output = Some((&step.id, decision));
                     template.charge_budget(&scope, &mut budget)
                 }
-                None | Some(StepOutput::Named(_)) => Ok(()),
+                None | Some(StepOutputMapping::Named(_)) => Ok(()),
             },
             StepKind::Embedding { .. } => Ok(()),
         }
@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
 
     /// Returns the value, and whether the mapping of the step's output needs a reservation.
     fn measure_output(&self, step: &Step, value: Value) -> (bool, Value) {
-        let Some(StepOutput::Mapped(template)) = &step.output else { return (self.is_large(), value) };
+        let Some(StepOutputMapping::Mapped(template)) = &step.output else { return (self.is_large(), value) };
         if self.is_reserved || self.is_large() {
             return (!self.is_reserved, value);
         }

@@ -8,14 +8,14 @@ use super::{
     model_call::PendingRequest,
 };
 use crate::{
-    asset::content::embedded_schema::{EmbeddedSchema, SchemaRejection},
+    asset::content::embedded_schema::{EmbeddedSchema, SchemaCheckFailure},
     execution::routing::ModelResponse,
     flow::{Step, StepKind},
     moment::Moment,
 };
 use serde_json::Value;
 
-pub(super) type SchemaResult = Result<(), SchemaRejection>;
+pub(super) type SchemaResult = Result<(), SchemaCheckFailure>;
 
 /// A schema check that the driver executes on another thread, because it takes too long for a request thread.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl SchemaCheck {
     ///
     /// # Errors
     /// If the value does not satisfy the schema, or the check exceeds the budget.
-    pub fn run(&self) -> Result<(), SchemaRejection> {
+    pub fn run(&self) -> Result<(), SchemaCheckFailure> {
         match &self.subject {
             SchemaSubject::Value(value) => self.schema.check_value(value),
             SchemaSubject::Text(text) => self.schema.check_text(text),
@@ -93,7 +93,7 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with the result of an offloaded check. Returns [`RunEffect::Ended`] if no check is pending.
-    pub fn on_schema_check(&mut self, moment: Moment, result: Result<(), SchemaRejection>) -> RunEffect {
+    pub fn on_schema_check(&mut self, moment: Moment, result: Result<(), SchemaCheckFailure>) -> RunEffect {
         self.moment = moment;
         let Some(PendingStep { step, started_at, awaited }) = self.pending_step.take() else {
             return RunEffect::Ended;

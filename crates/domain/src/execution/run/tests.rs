@@ -126,7 +126,7 @@ fn model_response(text: &str) -> ModelResponse {
 
 /// Runs a plan with a provider that always gives this answer. `interrupt_at` interrupts the run at the effect with this
 /// index.
-fn run(plan: &RunPlan, answer: &str, interrupt_at: Option<(usize, Interruption)>) -> RunOutcome {
+fn run(plan: &RunPlan, answer: &str, interrupt_at: Option<(usize, Interruption)>) -> RunEnd {
     let (attributes, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let stored_inputs = Payload { body: Value::Object(inputs.clone()).to_string().into(), salt: [1; 16] };
@@ -179,7 +179,7 @@ fn stops_cyclic_flow_at_step_limit() {
     assert_eq!(run_outcome.error.unwrap().code, "step_budget_exceeded");
     assert_eq!(
         (run_outcome.status, run_outcome.outcome, run_outcome.steps.len()),
-        (Status::Failed, ExecutionOutcome::Failure, MAX_STEPS)
+        (Status::Failed, ExecutionOutcome::Failure, MAX_EXECUTED_STEPS)
     );
     assert_eq!(run_outcome.lineage.len(), crate::evidence::lineage::MAX_LINEAGE_ITEMS + 1, "the lineage is bounded");
     assert_eq!(run_outcome.lineage.last().unwrap().reference, "lineage_truncated");

@@ -3,7 +3,7 @@
 use super::schema_check::SchemaResult;
 use crate::{
     asset::content::{
-        mcp_server::{McpConnection, ToolPin},
+        mcp_server::{McpConnectionSettings, ToolPin},
         tool::{HttpBinding, McpBinding, ToolBinding},
     },
     execution::{
@@ -64,7 +64,7 @@ pub(super) fn build_mcp_call(
     bound_tool: &BoundTool,
     binding: &McpBinding,
     server: &BoundServer,
-    connection: &McpConnection,
+    connection: &McpConnectionSettings,
     arguments: Map<String, Value>,
     call_id: String,
 ) -> McpCall {
@@ -72,7 +72,7 @@ pub(super) fn build_mcp_call(
     let bearer = binding.secret.clone().or_else(|| connection.bearer.clone());
     McpCall {
         server: (server.asset, server.reference.clone()),
-        connection: McpConnection { bearer, timeout: connection.timeout.min(tool.timeout), ..connection.clone() },
+        connection: McpConnectionSettings { bearer, timeout: connection.timeout.min(tool.timeout), ..connection.clone() },
         allowed_hosts: binding.allowed_hosts.clone(),
         tool: tool.name.clone(),
         arguments,

@@ -1,6 +1,6 @@
 //! Charges the budget for the resolved value of a template without creating this value.
 
-use super::{ReferenceScope, ResolveError, Template, TextPart, TextTemplate, lookup};
+use super::{ReferenceResolver, ResolveError, Template, TextPart, TextTemplate, lookup};
 use crate::flow::value_budget::{ValueBudget, ValueLimitExceeded};
 use serde_json::Value;
 use std::fmt::{self, Write as _};
@@ -10,13 +10,13 @@ impl Template {
     ///
     /// # Errors
     /// The errors of [`Self::resolve`].
-    pub fn charge_budget(&self, scope: &dyn ReferenceScope, budget: &mut ValueBudget) -> Result<(), ResolveError> {
+    pub fn charge_budget(&self, scope: &dyn ReferenceResolver, budget: &mut ValueBudget) -> Result<(), ResolveError> {
         self.charge_budget_at(scope, budget, 0)
     }
 
     fn charge_budget_at(
         &self,
-        scope: &dyn ReferenceScope,
+        scope: &dyn ReferenceResolver,
         budget: &mut ValueBudget,
         depth: usize,
     ) -> Result<(), ResolveError> {
@@ -41,18 +41,18 @@ impl Template {
 impl TextTemplate {
     fn charge_budget(
         &self,
-        scope: &dyn ReferenceScope,
+        scope: &dyn ReferenceResolver,
         budget: &mut ValueBudget,
         depth: usize,
     ) -> Result<(), ResolveError> {
-        if let [TextPart::Reference(only)] = self.parts.as_slice() {
+        if let [TextPart::ValueReference(only)] = self.parts.as_slice() {
             return Ok(budget.charge_at(&*lookup(scope, only)?, depth)?);
         }
         budget.charge_level(depth)?;
         for part in &self.parts {
             match part {
                 TextPart::Literal(text) => budget.charge_text(text)?,
-                TextPart::Reference(reference) => match lookup(scope, reference)?.as_ref() {
+                TextPart::ValueReference(reference) => match lookup(scope, reference)?.as_ref() {
                     Value::Null => {}
                     Value::String(text) => budget.charge_text(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {

@@ -118,8 +118,8 @@ fn normalizes_vectors_or_rejects_them() {
     for vector in [&[][..], &[0.0, 0.0], &[f32::NAN, 1.0], &[f32::INFINITY]] {
         assert_eq!(normalize_vector(vector), None, "{vector:?}");
     }
-    assert!((cosine_similarity(&[0.6, 0.8], &[0.6, 0.8]) - 1.0).abs() < 1e-6);
-    assert_eq!((cosine_similarity(&[1.0, 0.0], &[0.0, 1.0]), cosine_similarity(&[1.0], &[-1.0])), (0.0, 0.0));
+    assert!((unit_vector_similarity(&[0.6, 0.8], &[0.6, 0.8]) - 1.0).abs() < 1e-6);
+    assert_eq!((unit_vector_similarity(&[1.0, 0.0], &[0.0, 1.0]), unit_vector_similarity(&[1.0], &[-1.0])), (0.0, 0.0));
 }
 
 #[test]

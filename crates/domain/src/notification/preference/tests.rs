@@ -305,7 +305,7 @@ proptest! {
         let layers = layers(&sets, &profiles, held_roles);
         let (tier, skip) = if advanced { (Tier::Advanced, 0) } else { (Tier::Standard, 2) };
         for (category, name) in NotificationCategory::ALL.into_iter().enumerate() {
-            let explained = layers.explain(name, tier);
+            let explained = layers.effective_preferences(name, tier);
             let expected: Vec<(bool, DecidingScope)> = (0..Channel::ALL.len())
                 .map(|channel| model(&settings, &defaults, &roles, (category, channel), skip))
                 .map(|(enabled, scope)| (enabled, DecidingScope::ALL[scope]))

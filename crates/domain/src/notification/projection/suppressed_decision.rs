@@ -3,12 +3,12 @@
 use super::{NotifiableFact, PROJECTOR_ACTOR, SubjectContext};
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, FactSubject},
     id::{FactId, SuppressedDecisionId, WorkloadId, WorkspaceId},
     notification::{
         Channel,
         derived_identifier::EventKey,
-        preference::{DecidingScope, ReasonCode, Suppression},
+        preference::{DecidingScope, SuppressionReason, Suppression},
     },
     notification_category::NotificationCategory,
     store::Revision,
@@ -31,7 +31,7 @@ pub struct SuppressedDecision {
     /// The identifier of the fact that the notification would have reported.
     pub event_id: FactId,
     /// The code of the reason why the notification was suppressed.
-    pub reason: ReasonCode,
+    pub reason: SuppressionReason,
     /// The source of the deciding setting; `None` if a setting of the tenant decided.
     pub scope: Option<DecidingScope>,
     /// The revision of the deciding settings, if they have one.
@@ -79,7 +79,7 @@ pub(super) fn suppressed_decision(
         actor: ActorRef::system(PROJECTOR_ACTOR),
         request_id: fact.request_id,
     };
-    let record_subject = Subject { kind: "suppressed_decision", id: decision.suppressed_decision_id.uuid() };
+    let record_subject = FactSubject { kind: "suppressed_decision", id: decision.suppressed_decision_id.uuid() };
     let detail = json!({
         "event_id": decision.event_id,
         "category": category,
@@ -96,7 +96,7 @@ impl SuppressedDecision {
     /// The identifier of the fact that contains the digest of the record. It is derived from the identifier of the
     /// record.
     #[must_use]
-    pub fn audit_event_id(&self) -> FactId {
+    pub fn suppression_fact_id(&self) -> FactId {
         let id = self.suppressed_decision_id;
         EventKey::of_fact(id.uuid().into()).suppression_fact_id(id)
     }

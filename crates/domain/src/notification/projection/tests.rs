@@ -10,9 +10,9 @@ use crate::{
     notification::{
         burst::{self, BurstCounts},
         destination::DestinationScope,
-        preference::{DecidingScope, DefaultPreferencesRecord, PreferenceSetRecord, ReasonCode},
+        preference::{DecidingScope, DefaultPreferencesRecord, PreferenceSetRecord, SuppressionReason},
         recipient::MAX_RECIPIENTS,
-        rule::rule_of_kind,
+        rule::base_rule_of_kind,
     },
 };
 use serde_json::json;
@@ -168,7 +168,7 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
         .iter()
         .map(|(decision, _)| (decision.category, decision.reason, decision.scope, decision.revision))
         .collect();
-    let expected = (ReasonCode::PreferenceOff, Some(DecidingScope::Global), Some(Revision::new(4)));
+    let expected = (SuppressionReason::PreferenceOff, Some(DecidingScope::Global), Some(Revision::new(4)));
     assert_eq!(
         records,
         [
@@ -178,7 +178,7 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
     );
     for (decision, record) in &projection.suppressed {
         assert_eq!(record.detail["digest"], json!(decision.digest()));
-        assert_eq!(record.fact_id, decision.audit_event_id());
+        assert_eq!(record.fact_id, decision.suppression_fact_id());
         let disclosed = disclosed_detail(record.kind.as_str(), record.detail.clone());
         assert_eq!(disclosed.as_ref(), Some(&record.detail), "an auditor recomputes the leaf hash from it");
         assert!(record.categories.is_empty(), "the record must not cause notifications");
@@ -355,7 +355,7 @@ fn burst_is_collected_after_three_single_messages() {
         for number in 1..=6 {
             let (fact, subject) = denial("user:ada", number);
             let mut deliveries = project(&fact, &subject, &RecipientRights::default(), &receivers, at).deliveries;
-            counts.collect(&mut deliveries);
+            counts.combine_excess_deliveries(&mut deliveries);
             all_deliveries.extend(deliveries);
         }
         all_deliveries
@@ -434,7 +434,7 @@ fn announcements_reach_their_audience_with_their_text() {
 fn rules_cover_every_category() {
     let covered: BTreeSet<NotificationCategory> = FactKind::ALL
         .iter()
-        .filter_map(|kind| rule_of_kind(*kind))
+        .filter_map(|kind| base_rule_of_kind(*kind))
         .inspect(|rule| assert!(!rule.categories.is_empty()))
         .flat_map(|rule| rule.categories.iter().copied())
         .collect();
@@ -456,7 +456,7 @@ fn texts_name_the_actor_to_those_who_may_see_the_subject() {
         ("user:member", Role::Viewer),
         ("user:submitter", Role::RuntimeUser),
     ]);
-    let rule = rule_of_kind(FactKind::ExecutionDenied).unwrap();
+    let rule = base_rule_of_kind(FactKind::ExecutionDenied).unwrap();
     let may_see = |name: &str| rights.rights[&actor(name)].allow(rule.view_permission, &subject.position);
     let projection = project(&fact, &subject, &rights, &default_receivers(), at());
     assert!(projection.notifications.len() >= 3, "{:?}", names(&projection));

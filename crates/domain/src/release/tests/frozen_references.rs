@@ -31,7 +31,7 @@ fn approval_covers_resolved_references() {
         submit(vec![frozen_reference(21, 41), frozen_reference(20, 40)])
     );
     // An approval does not count for a release whose references are resolved to other versions.
-    let approved = review(&ready, "user:bob", Verdict::Approved);
+    let approved = review(&ready, "user:bob", ReleaseVerdict::Approved);
     let reopened = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     assert_eq!(reopened.references, [], "references are unresolved in drafts");
     let resubmitted_with_other = reopened
@@ -55,7 +55,7 @@ fn approval_covers_resolved_references() {
     let retired = approved.retire(&empty_deployment(), &stamp("user:ops")).unwrap().release.clone();
     assert_eq!(retired.references, approved.references);
     assert_eq!(retired.state.digest(), Some(&approved.bindings_digest()));
-    let with_changes_requested = review(&approved, "user:bob", Verdict::ChangesRequested);
+    let with_changes_requested = review(&approved, "user:bob", ReleaseVerdict::ChangesRequested);
     assert_eq!(
         (with_changes_requested.state.name(), with_changes_requested.0.references),
         (StateName::Draft, Vec::new())

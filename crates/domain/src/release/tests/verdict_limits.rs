@@ -6,8 +6,8 @@ use super::*;
 #[test]
 fn full_release_accepts_one_objection_per_person() {
     let mut full_release = release_in_state(StateName::ReviewReady).0;
-    for number in 0..review::MAX_VERDICTS_FOR_APPROVAL {
-        full_release = review(&full_release, &format!("user:approver-{}", number % 10), Verdict::Approved);
+    for number in 0..review::VERDICT_SOFT_LIMIT {
+        full_release = review(&full_release, &format!("user:approver-{}", number % 10), ReleaseVerdict::Approved);
     }
     let add_verdict = |release: &Release, reviewer: &str, verdict| {
         release.record_verdict(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer)).map(|_| ())
@@ -16,16 +16,16 @@ fn full_release_accepts_one_objection_per_person() {
     assert!(full_release.move_to_approved(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_ok());
     for reviewer in ["user:eve", "user:approver-3"] {
         assert_eq!(
-            add_verdict(&full_release, reviewer, Verdict::Approved),
+            add_verdict(&full_release, reviewer, ReleaseVerdict::Approved),
             Err(ReleaseRefusal::TooManyVerdicts),
             "{reviewer}"
         );
-        for objection in [Verdict::Rejected, Verdict::ChangesRequested] {
+        for objection in [ReleaseVerdict::Rejected, ReleaseVerdict::ChangesRequested] {
             assert_eq!(add_verdict(&full_release, reviewer, objection), Ok(()), "{reviewer}");
         }
-        let mut rejected = review(&full_release, reviewer, Verdict::Rejected);
+        let mut rejected = review(&full_release, reviewer, ReleaseVerdict::Rejected);
         assert!(rejected.move_to_approved(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_err(), "{reviewer}");
-        for verdict in Verdict::ALL {
+        for verdict in ReleaseVerdict::ALL {
             assert_eq!(
                 add_verdict(&rejected, reviewer, verdict),
                 Err(ReleaseRefusal::TooManyVerdicts),
@@ -37,9 +37,9 @@ fn full_release_accepts_one_objection_per_person() {
         for approval in &mut rejected.0.approvals {
             approval.subject_digest = other_digest.clone();
         }
-        assert_eq!(add_verdict(&rejected, reviewer, Verdict::Rejected), Ok(()), "{reviewer}");
+        assert_eq!(add_verdict(&rejected, reviewer, ReleaseVerdict::Rejected), Ok(()), "{reviewer}");
         assert_eq!(
-            add_verdict(&rejected, reviewer, Verdict::Approved),
+            add_verdict(&rejected, reviewer, ReleaseVerdict::Approved),
             Err(ReleaseRefusal::TooManyVerdicts),
             "{reviewer}"
         );
@@ -50,10 +50,10 @@ fn full_release_accepts_one_objection_per_person() {
 fn limits_objections_once_rejection_is_final() {
     let mut full_release = release_in_state(StateName::ReviewReady).0;
     for number in 0..review::MAX_STORED_VERDICTS {
-        let verdict = if number < review::MAX_VERDICTS_FOR_APPROVAL { Verdict::Approved } else { Verdict::Rejected };
+        let verdict = if number < review::VERDICT_SOFT_LIMIT { ReleaseVerdict::Approved } else { ReleaseVerdict::Rejected };
         full_release = review(&full_release, &format!("user:reviewer-{number}"), verdict);
     }
-    for verdict in Verdict::ALL {
+    for verdict in ReleaseVerdict::ALL {
         let result =
             full_release.record_verdict(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp("user:eve"));
         assert_eq!(result.map(|_| ()), Err(ReleaseRefusal::TooManyVerdicts), "{verdict:?}");
@@ -66,8 +66,8 @@ fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
     let ops_stamp = stamp("user:ops");
     let one_hour_rule = ApprovalRule { valid_hours: Some(1), ..APPROVAL_RULE };
-    let rejected = review(&ready, "user:eve", Verdict::Rejected);
-    let mut with_expired_approval = review(&rejected, "user:bob", Verdict::Approved);
+    let rejected = review(&ready, "user:eve", ReleaseVerdict::Rejected);
+    let mut with_expired_approval = review(&rejected, "user:bob", ReleaseVerdict::Approved);
     assert!(with_expired_approval.move_to_approved(one_hour_rule, &empty_deployment(), &ops_stamp).is_ok());
     with_expired_approval.0.approvals[1].age_seconds = 3_600;
     let blocked = with_expired_approval.move_to_approved(one_hour_rule, &empty_deployment(), &ops_stamp).map(|_| ());
@@ -77,13 +77,13 @@ fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     );
     let mut full_release = ready;
     for _ in 0..review::MAX_VERDICTS_PER_PERSON {
-        full_release = review(&full_release, "user:bob", Verdict::Approved);
+        full_release = review(&full_release, "user:bob", ReleaseVerdict::Approved);
     }
     let add_verdict = |reviewer, verdict| {
         full_release
             .record_verdict(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer))
             .map(|_| ())
     };
-    assert_eq!(add_verdict("user:bob", Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
-    assert_eq!(add_verdict("user:eve", Verdict::Approved), Ok(()), "the limit applies per person");
+    assert_eq!(add_verdict("user:bob", ReleaseVerdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
+    assert_eq!(add_verdict("user:eve", ReleaseVerdict::Approved), Ok(()), "the limit applies per person");
 }

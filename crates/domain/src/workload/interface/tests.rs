@@ -53,7 +53,7 @@ fn configuration_round_trips_unchanged() {
 #[test]
 fn applies_defaults_to_omitted_members() {
     let config = InterfaceConfig::parse(&json!({ "presentation_mode": "chat" })).unwrap();
-    assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (20, 0.3));
+    assert_eq!((config.rollback_thresholds().sample_size(), config.rollback_thresholds().error_threshold()), (20, 0.3));
     assert_eq!(
         config.with_defaults().to_document(),
         json!({
@@ -62,7 +62,7 @@ fn applies_defaults_to_omitted_members() {
         })
     );
     let config = InterfaceConfig::parse(&full_configuration()).unwrap();
-    assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (50, 0.25));
+    assert_eq!((config.rollback_thresholds().sample_size(), config.rollback_thresholds().error_threshold()), (50, 0.25));
     assert_eq!(config.with_defaults().to_document(), full_configuration());
 }
 

@@ -13,7 +13,7 @@ use fairway_domain::{
         deployment::{Deployment, DeploymentChange},
         lane::{Lane, LaneHistoryEntry, MoveReason},
         review::{ApprovalRule, ReviewedRelease, SelfApproval},
-        rollback::{LaneRollbackTarget, earlier_holders, lanes_by_recency},
+        rollback::{LaneRollbackTarget, rollback_candidates, lanes_by_recency},
     },
     rollout::{AdvanceMode, Rollout, RolloutPlan, RolloutStatus, SoakStatus},
     store::Change,
@@ -38,7 +38,7 @@ pub(crate) struct StoredState {
 pub(crate) enum Decision {
     Binding(Change<Release>),
     Transition(Change<Release>),
-    Verdict(Change<ReviewedRelease>),
+    ReleaseVerdict(Change<ReviewedRelease>),
     Lanes(Box<DeploymentChange>),
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn decide(
         }
         Operation::Reopen(release) => releases[*release].reopen(deployment, stamp).map(Decision::Transition),
         Operation::Review(release, verdict) => {
-            releases[*release].record_verdict((*id).into(), *verdict, None, APPROVAL_RULE, stamp).map(Decision::Verdict)
+            releases[*release].record_verdict((*id).into(), *verdict, None, APPROVAL_RULE, stamp).map(Decision::ReleaseVerdict)
         }
         Operation::Approve(release) => {
             releases[*release].move_to_approved(APPROVAL_RULE, deployment, stamp).map(Decision::Transition)
@@ -104,7 +104,7 @@ pub(crate) fn decide(
             let release_id = releases[*release].release_id;
             let held_lanes = lanes_by_recency(lane_history, deployment, release_id);
             let target = |lane: Lane| -> Option<LaneRollbackTarget<'_>> {
-                let earlier_ids = earlier_holders(lane_history, lane, release_id);
+                let earlier_ids = rollback_candidates(lane_history, lane, release_id);
                 let find = |id: ReleaseId| releases.iter().find(|release| release.release_id == id);
                 earlier_ids
                     .into_iter()

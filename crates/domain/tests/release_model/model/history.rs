@@ -1,7 +1,7 @@
 //! Random histories: sequences of operations that a seed determines.
 
 use super::{LANES, LaneIndex, ReleaseIndex};
-use fairway_domain::release::review::Verdict;
+use fairway_domain::release::review::ReleaseVerdict;
 use std::fmt;
 
 /// The operation that a request performs.
@@ -11,7 +11,7 @@ pub(crate) enum Operation {
     Bind(ReleaseIndex),
     Submit(ReleaseIndex),
     Reopen(ReleaseIndex),
-    Review(ReleaseIndex, Verdict),
+    Review(ReleaseIndex, ReleaseVerdict),
     Approve(ReleaseIndex),
     Activate(ReleaseIndex, LaneSelection),
     /// Advances the rollout of this release, as a person would.
@@ -108,12 +108,12 @@ impl SplitMix64 {
         }
     }
 
-    fn random_verdict(&mut self) -> Verdict {
+    fn random_verdict(&mut self) -> ReleaseVerdict {
         // Approvals are more frequent, because a release without approval cannot take lanes.
         match self.below(6) {
-            0..4 => Verdict::Approved,
-            4 => Verdict::Rejected,
-            _ => Verdict::ChangesRequested,
+            0..4 => ReleaseVerdict::Approved,
+            4 => ReleaseVerdict::Rejected,
+            _ => ReleaseVerdict::ChangesRequested,
         }
     }
 
@@ -164,7 +164,7 @@ impl History {
         let mut steps = Vec::new();
         for release in 0..releases {
             if random.below(8) > 0 {
-                let operations = [Operation::Submit(release), Operation::Review(release, Verdict::Approved)];
+                let operations = [Operation::Submit(release), Operation::Review(release, ReleaseVerdict::Approved)];
                 let operations = operations.into_iter().chain([Operation::Approve(release)]);
                 steps.extend(operations.map(|operation| Step { operation, outcome: RequestOutcome::Answered }));
             }

@@ -7,7 +7,7 @@ use fairway_domain::{
         http_call::HttpCall,
         provider::ToolCall,
         routing::{ModelRequest, RequestKind},
-        run::RunOutcome,
+        run::RunEnd,
         tool::{McpCall, ToolRequest, ToolTarget},
     },
     flow::FlowProblem,
@@ -93,7 +93,7 @@ pub(super) fn write_text(name: &str, text: &str, out: &mut String) {
     }
 }
 
-pub(super) fn write_outcome(outcome: &RunOutcome, out: &mut String) {
+pub(super) fn write_outcome(outcome: &RunEnd, out: &mut String) {
     write_steps(outcome, out);
     for decision in &outcome.decisions {
         writeln!(out, "decided again: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
@@ -161,7 +161,7 @@ pub(super) fn write_outcome(outcome: &RunOutcome, out: &mut String) {
 }
 
 /// Writes the first steps of a run and, if there are more, their total number.
-fn write_steps(outcome: &RunOutcome, out: &mut String) {
+fn write_steps(outcome: &RunEnd, out: &mut String) {
     const MAX_STEPS: usize = 20;
     for step in outcome.steps.iter().take(MAX_STEPS) {
         let result = step.failure.as_ref().map_or_else(|| "done".to_owned(), |code| format!("failed, {code}"));

@@ -10,10 +10,10 @@ use crate::{Failure, cache::PendingLoads};
 use fairway_domain::{
     access::{
         ActorRef,
-        session::{MAX_GROUPS_AGE, RenewalClaim, SessionEnd, SessionSnapshot, SessionToken},
-        sign_in_provider::{ProviderTokens, SignInError, SignInProvider, SignedInPerson},
+        session::{MAX_GROUPS_AGE, RenewalLease, SessionEnd, SessionSnapshot, SessionToken},
+        sign_in_provider::{IdentityProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
-    id::{RequestId, SessionId},
+    id::{RequestId, ConversationSessionId},
     tenant::TenantScope,
 };
 use moka::sync::Cache;
@@ -35,8 +35,8 @@ type Renewed = Option<Vec<ActorRef>>;
 
 /// Renewals of this process. All clones of [`Sessions`] share them.
 pub(crate) struct SessionRenewals {
-    pending: PendingLoads<SessionId, Renewed>,
-    failures: Cache<SessionId, (SignInError, Instant)>,
+    pending: PendingLoads<ConversationSessionId, Renewed>,
+    failures: Cache<ConversationSessionId, (SignInError, Instant)>,
 }
 
 impl fmt::Debug for SessionRenewals {
@@ -52,12 +52,12 @@ impl SessionRenewals {
     }
 
     /// Returns the failure of a renewal that failed less than [`FAILURE_SHARED`] ago.
-    fn failure(&self, session: SessionId) -> Option<SessionFailure> {
+    fn failure(&self, session: ConversationSessionId) -> Option<SessionFailure> {
         let (error, at) = self.failures.get(&session)?;
         Some(SessionFailure::Provider { error, retry_after: FAILURE_SHARED.saturating_sub(at.elapsed()) })
     }
 
-    fn fail(&self, session: SessionId, error: SignInError) -> SessionFailure {
+    fn fail(&self, session: ConversationSessionId, error: SignInError) -> SessionFailure {
         self.failures.insert(session, (error.clone(), Instant::now()));
         SessionFailure::Provider { error, retry_after: FAILURE_SHARED }
     }
@@ -69,7 +69,7 @@ impl Sessions {
         &self,
         provider: &Arc<dyn SignInProvider>,
         token: &SessionToken,
-        session: SessionId,
+        session: ConversationSessionId,
         request_id: RequestId,
     ) -> Result<Renewed, SessionFailure> {
         let (sessions, provider, token) = (self.clone(), Arc::clone(provider), token.clone());
@@ -98,7 +98,7 @@ impl Sessions {
             if let Some(failure) = self.renewals.failure(session) {
                 return Err(failure);
             }
-            let claim = RenewalClaim { session_id: session, renewal_id };
+            let claim = RenewalLease { session_id: session, renewal_id };
             let claimed = self.session_store.claim_renewal(scope, claim).await.map_err(Failure::from)?;
             if let Some(sealed_tokens) = claimed {
                 let snapshot = SessionSnapshot { sealed_tokens, ..snapshot };
@@ -130,7 +130,7 @@ impl Sessions {
         provider: &dyn SignInProvider,
         token: &SessionToken,
         snapshot: &SessionSnapshot,
-        claim: RenewalClaim,
+        claim: RenewalLease,
         request_id: RequestId,
     ) -> Result<Renewed, SessionFailure> {
         let scope = TenantScope::for_session(token);
@@ -164,7 +164,7 @@ impl Sessions {
                 | SignInError::ClientSecret),
             ) => return Err(self.renewals.fail(snapshot.session_id, error)),
         };
-        let pin = match self.identity_resolver.pinned_by_sign_in(&person.identity, request_id).await {
+        let pin = match self.identity_resolver.pin_signed_in_identity(&person.identity, request_id).await {
             Ok((tenant, pin)) if tenant == token.tenant() && pin.actor == snapshot.actor => pin,
             Ok(_) | Err(Failure::Identity(_)) => return end_refused_session().await,
             Err(failure) => return Err(failure.into()),
@@ -180,8 +180,8 @@ impl Sessions {
         provider: &dyn SignInProvider,
         token: &SessionToken,
         issuer: &str,
-        claim: RenewalClaim,
-        tokens: &ProviderTokens,
+        claim: RenewalLease,
+        tokens: &IdentityProviderTokens,
     ) -> Result<Result<SignedInPerson, SignInError>, Failure> {
         let renewed = match provider.renew(issuer, tokens).await {
             Ok(renewed) => renewed,

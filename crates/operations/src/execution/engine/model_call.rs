@@ -143,7 +143,7 @@ impl RunEngine {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
         while let Some(next_attempt) = request.next_attempt(&attempts) {
-            let Some(call) = request.call(next_attempt.route) else { break };
+            let Some(call) = request.provider_call_on_route(next_attempt.route) else { break };
             if !next_attempt.delay.is_zero() {
                 sleep(self.add_jitter(next_attempt.delay)).await;
             }

@@ -166,7 +166,7 @@ impl RunPlans {
         let BoundVersion { scope, release, binding, .. } = version;
         match checked {
             CheckedContent::PolicyBundle(content) => {
-                parts.compiled_bytes = parts.compiled_bytes.saturating_add(content.pattern_bytes());
+                parts.compiled_bytes = parts.compiled_bytes.saturating_add(content.compiled_pattern_bytes());
                 parts.policy = Some(content);
             }
             CheckedContent::Flow(content) => parts.flow = Some(content),

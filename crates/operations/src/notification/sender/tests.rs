@@ -8,7 +8,7 @@ use fairway_domain::{
     notification::{
         Channel, Severity,
         backlog::{ChannelBacklog, ProjectorLag},
-        message::{Message, OutgoingMessage, Receiver},
+        message::{NotificationMessage, OutgoingMessage, Receiver},
     },
     notification_category::NotificationCategory,
     slug::Slug,
@@ -40,7 +40,7 @@ impl IdSource for Fixed {
     }
 }
 
-impl NotificationObserver for Fixed {
+impl NotificationMetricsObserver for Fixed {
     fn attempt_ended(&self, _: Channel, _: &AttemptOutcome) {}
 
     fn backlog_measured(&self, _: &[ChannelBacklog], _: ProjectorLag) {}
@@ -92,7 +92,7 @@ fn delivery_id() -> DeliveryId {
 }
 
 fn delivery(claim_id: Uuid) -> ClaimedDelivery {
-    let message = Message {
+    let message = NotificationMessage {
         delivery_id: delivery_id(),
         tenant: Uuid::from_u128(1).into(),
         category: NotificationCategory::Incidents,

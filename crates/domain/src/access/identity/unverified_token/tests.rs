@@ -11,7 +11,7 @@ fn token(header: &str, claims: &str) -> String {
 }
 
 fn refusal(token: &str) -> Option<InvalidToken> {
-    UnverifiedToken::parse(token).err()
+    UnverifiedToken::parse_access_token(token).err()
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn parses_tokens_of_every_algorithm() {
         ("EdDSA", SignatureAlgorithm::EdDsa),
     ] {
         let text = token(&format!(r#"{{"alg":"{name}","kid":"k"}}"#), CLAIMS);
-        let parsed = UnverifiedToken::parse(&text).unwrap();
+        let parsed = UnverifiedToken::parse_access_token(&text).unwrap();
         assert_eq!(parsed.algorithm(), algorithm);
         assert_eq!(parsed.key_id(), "k");
         assert_eq!(parsed.issuer(), Some("https://issuer.example"));
@@ -200,5 +200,5 @@ fn refuses_json_that_two_parsers_may_read_differently() {
 #[test]
 fn debug_output_omits_every_value() {
     let text = token(r#"{"alg":"RS256","kid":"kid-canary"}"#, r#"{"iss":"iss-canary"}"#);
-    assert!(!format!("{:?}", UnverifiedToken::parse(&text).unwrap()).contains("canary"));
+    assert!(!format!("{:?}", UnverifiedToken::parse_access_token(&text).unwrap()).contains("canary"));
 }

@@ -1,6 +1,6 @@
 //! The cost model of embedded schemas: an upper bound of the work of one check, known before the compilation.
 
-use super::{EmbeddedRefusal, MAX_PATTERN_MEMORY_BYTES, MAX_PATTERNS};
+use super::{EmbeddedSchemaRefusal, MAX_PATTERN_MEMORY_BYTES, MAX_PATTERNS};
 use crate::asset::content::pattern_weight;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -93,9 +93,9 @@ impl<'s> Meter<'s> {
         Self { root, targets: BTreeMap::new() }
     }
 
-    pub(super) fn measure(&mut self, node: &'s Value, depth: usize) -> Result<Cost, EmbeddedRefusal> {
+    pub(super) fn measure(&mut self, node: &'s Value, depth: usize) -> Result<Cost, EmbeddedSchemaRefusal> {
         if depth >= MAX_DEPTH {
-            return Err(EmbeddedRefusal::TooLarge);
+            return Err(EmbeddedSchemaRefusal::TooLarge);
         }
         match node {
             Value::Object(members) => self.measure_object(members, node, depth),
@@ -109,7 +109,7 @@ impl<'s> Meter<'s> {
         members: &'s Map<String, Value>,
         node: &'s Value,
         depth: usize,
-    ) -> Result<Cost, EmbeddedRefusal> {
+    ) -> Result<Cost, EmbeddedSchemaRefusal> {
         let division = if members.contains_key("multipleOf") { DIVISION_EVALUATIONS } else { 0 };
         let (patterns, weight) = measure_patterns(node)?;
         let mut cost = Cost::of_node(1 + division, patterns, weight);
@@ -118,7 +118,7 @@ impl<'s> Meter<'s> {
             // A member of `properties` can have the name of a keyword. Its value is an object, so it is not that
             // keyword.
             if FORBIDDEN_KEYWORDS.contains(&key.as_str()) && !member.is_object() {
-                return Err(EmbeddedRefusal::ExternalReference);
+                return Err(EmbeddedSchemaRefusal::ExternalReference);
             }
             let part = match (key.as_str(), member) {
                 ("$ref", Value::String(target)) => self.measure_target(target, depth + 1)?,
@@ -149,9 +149,9 @@ impl<'s> Meter<'s> {
         &mut self,
         schemas: impl Iterator<Item = &'s Value>,
         depth: usize,
-    ) -> Result<Cost, EmbeddedRefusal> {
+    ) -> Result<Cost, EmbeddedSchemaRefusal> {
         if depth >= MAX_DEPTH {
-            return Err(EmbeddedRefusal::TooLarge);
+            return Err(EmbeddedSchemaRefusal::TooLarge);
         }
         let mut cost = Cost::of_node(1, 0, 0);
         for schema in schemas {
@@ -160,15 +160,15 @@ impl<'s> Meter<'s> {
         Ok(cost)
     }
 
-    fn measure_target(&mut self, reference: &'s str, depth: usize) -> Result<Cost, EmbeddedRefusal> {
+    fn measure_target(&mut self, reference: &'s str, depth: usize) -> Result<Cost, EmbeddedSchemaRefusal> {
         match self.targets.get(reference) {
-            Some(Some(cost)) if depth + cost.depth > MAX_DEPTH => return Err(EmbeddedRefusal::TooLarge),
+            Some(Some(cost)) if depth + cost.depth > MAX_DEPTH => return Err(EmbeddedSchemaRefusal::TooLarge),
             Some(Some(cost)) => return Ok(*cost),
-            Some(None) => return Err(EmbeddedRefusal::Recursive),
+            Some(None) => return Err(EmbeddedSchemaRefusal::Recursive),
             None => {}
         }
-        let pointer = reference.strip_prefix('#').ok_or(EmbeddedRefusal::ExternalReference)?;
-        let node = self.root.pointer(pointer).ok_or(EmbeddedRefusal::ExternalReference)?;
+        let pointer = reference.strip_prefix('#').ok_or(EmbeddedSchemaRefusal::ExternalReference)?;
+        let node = self.root.pointer(pointer).ok_or(EmbeddedSchemaRefusal::ExternalReference)?;
         self.targets.insert(reference, None);
         let cost = self.measure(node, depth)?;
         self.targets.insert(reference, Some(cost));
@@ -177,7 +177,7 @@ impl<'s> Meter<'s> {
 }
 
 /// The number of patterns in this node, without those of subschemas, and their evaluations for one byte of text.
-fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
+fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedSchemaRefusal> {
     let single_pattern = node.get("pattern").and_then(Value::as_str);
     let property_patterns = node.get("patternProperties").and_then(Value::as_object);
     let (mut count, mut weight) = (0_u64, 0_u64);
@@ -186,7 +186,7 @@ fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
         .chain(property_patterns.into_iter().flat_map(|property_patterns| property_patterns.keys().map(String::as_str)))
     {
         if pattern.len() > MAX_PATTERN_BYTES {
-            return Err(EmbeddedRefusal::TooLarge);
+            return Err(EmbeddedSchemaRefusal::TooLarge);
         }
         count = count.saturating_add(1);
         // A schema with more patterns is refused, so further weights are not needed.

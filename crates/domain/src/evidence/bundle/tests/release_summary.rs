@@ -2,7 +2,7 @@
 
 use super::{
     super::slsa_release_summary::{
-        ReleaseHistory, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence, SUMMARY_PREDICATE, SummaryResult,
+        LoggedReleaseState, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence, SUMMARY_PREDICATE_TYPE, SummaryResult,
     },
     *,
 };
@@ -13,7 +13,7 @@ fn digest() -> Checksum {
 }
 
 fn release_fact(kind: FactKind, number: u128, detail: serde_json::Value) -> Vec<u8> {
-    let subject = Subject { kind: "release", id: id(3) };
+    let subject = FactSubject { kind: "release", id: id(3) };
     Fact::new(kind, subject, None, &stamp(number, "user:ada"), detail).canonical_bytes(tenant())
 }
 
@@ -54,7 +54,7 @@ fn approved_history() -> Vec<Vec<u8>> {
 
 /// The evidence of a release whose facts are mixed with other facts in a log.
 fn evidence_of(facts: &[Vec<u8>]) -> ReleaseSummaryEvidence {
-    let other_fact = Subject { kind: "workspace", id: id(50) };
+    let other_fact = FactSubject { kind: "workspace", id: id(50) };
     let other_fact = Fact::new(FactKind::WorkspaceCreated, other_fact, None, &stamp(50, "user:bo"), json!({}));
     let other_fact = other_fact.canonical_bytes(tenant());
     let log: Vec<&Vec<u8>> = facts.iter().flat_map(|fact| [&other_fact, fact]).collect();
@@ -94,7 +94,7 @@ fn summary_of_an_approved_release_passes_and_has_the_slsa_fields() {
     assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert!(report.has_passed() && report.kind == BundleKind::Release);
     let summary_json = serde_json::to_value(&summary).unwrap();
-    assert_eq!(summary_json["predicateType"], SUMMARY_PREDICATE);
+    assert_eq!(summary_json["predicateType"], SUMMARY_PREDICATE_TYPE);
     assert_eq!(summary_json["subject"][0]["digest"]["blake3"], digest().as_str().trim_start_matches("blake3:"));
     let predicate = &summary_json["predicate"];
     assert_eq!(predicate["verificationResult"], "PASSED");
@@ -126,16 +126,16 @@ fn result_follows_from_the_facts_about_the_release() {
         ("retired", [&approved_history()[..], &[transition_fact("active", "retired")]].concat(), Failed),
     ];
     for (name, facts, expected) in cases {
-        let result = ReleaseHistory::from_facts(facts.iter().map(Vec::as_slice), id(3).into()).result(&digest());
+        let result = LoggedReleaseState::from_facts(facts.iter().map(Vec::as_slice), id(3).into()).result(&digest());
         assert_eq!(result, expected, "{name}");
         // A pipeline must not deploy a release whose result is `FAILED`.
         let report = verify_bundle(seal(&summary_of(&facts), &[1]).as_bytes(), &[verifier(1)]);
         let expected = if expected == Passed { vec![] } else { vec!["permission to deploy"] };
         assert_eq!(failed_checks(&report), expected, "{name}");
     }
-    let other_release = ReleaseHistory::from_facts(approved_history().iter().map(Vec::as_slice), id(33).into());
+    let other_release = LoggedReleaseState::from_facts(approved_history().iter().map(Vec::as_slice), id(33).into());
     assert_eq!(other_release.result(&digest()), Failed, "facts about another release");
-    let history = ReleaseHistory::from_facts(approved_history().iter().map(Vec::as_slice), id(3).into());
+    let history = LoggedReleaseState::from_facts(approved_history().iter().map(Vec::as_slice), id(3).into());
     assert_eq!(history.result(&Checksum::blake3_of(b"other bindings")), Failed);
 }
 

@@ -6,9 +6,9 @@ use crate::evidence::run_records::{ArtifactEntry, DecisionEntry, LineageEntry};
 const RETRIEVAL: &str = r#"{"chunks":[{"digest":"blake3:00","document_id":"d","index":0}],"index_revision":3,"knowledge_base_asset_id":"00000000-0000-0000-0000-000000000009","retrieved_chunk_count":2}"#;
 const CALL: &str = r#"{"model":"m"}"#;
 
-pub(super) fn documents() -> Vec<BundledDocument> {
+pub(super) fn documents() -> Vec<BundledEvidenceArtifact> {
     let document =
-        |(number, body): (u128, &str)| BundledDocument { artifact_id: id(number).into(), body: Some(body.to_owned()) };
+        |(number, body): (u128, &str)| BundledEvidenceArtifact { artifact_id: id(number).into(), body: Some(body.to_owned()) };
     [(50, RETRIEVAL), (51, CALL)].map(document).to_vec()
 }
 
@@ -162,7 +162,7 @@ fn person_decision_report(
     let decision = RunRecords { artifacts: vec![decision], ..RunRecords::default() };
     let mut log = log_with_records(&RunRecords::default());
     let end: Value = serde_json::from_slice(&log[41]).unwrap();
-    let run = Subject { kind: "execution", id: id(1) };
+    let run = FactSubject { kind: "execution", id: id(1) };
     let fact = |kind, number, records: &RunRecords| {
         let fact = Fact::new(kind, run, None, &stamp(number, "user:eve"), end["detail"].clone());
         fact.with_records_digest(records).canonical_bytes(tenant())
@@ -174,7 +174,7 @@ fn person_decision_report(
         (predicate.records, predicate.documents) = (Vec::new(), Vec::new());
     }
     predicate.records.push(decision.to_text());
-    predicate.documents.push(BundledDocument { artifact_id: id(52).into(), body: Some(DECISION.to_owned()) });
+    predicate.documents.push(BundledEvidenceArtifact { artifact_id: id(52).into(), body: Some(DECISION.to_owned()) });
     let listed_artifacts = predicate.evidence["evidence_artifacts"].as_array_mut().unwrap();
     listed_artifacts.push(json!({ "artifact_id": id(52), "artifact_kind": kind }));
     verify_bundle(seal(&ExecutionStatement::about_run(predicate), &[1]).as_bytes(), &[verifier(1)])

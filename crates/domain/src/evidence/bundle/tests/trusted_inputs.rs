@@ -20,7 +20,7 @@ fn cosigned_by(seeds: &[u8]) -> String {
         .iter()
         .map(|seed| {
             let message = cosigned_message(note.text(), SECONDS);
-            witness(*seed).cosignature(SECONDS, &signing_key(*seed).sign(&message))
+            witness(*seed).cosignature_line(SECONDS, &signing_key(*seed).sign(&message))
         })
         .collect();
     predicate.checkpoint = note.with_signatures(lines).to_string();

@@ -6,7 +6,7 @@ use crate::{
     evidence::bundle::{
         report::BundleReport,
         slsa_release_summary::{
-            ReleaseHistory, ReleaseStatement, SummaryResult, VERIFIER_ID, resource_uri, subject_of,
+            LoggedReleaseState, ReleaseStatement, SummaryResult, VERIFIER_ID, resource_uri, subject_of,
         },
     },
     transparency_log::Checkpoint,
@@ -30,7 +30,7 @@ pub(super) fn check_release_summary(
     // Only facts that are proven to be in the log determine the result.
     let proven = facts.iter().map(|fact| fact.proven.body.as_bytes());
     let digest = Checksum::blake3_of(evidence.release.digest_text.as_bytes());
-    let history = ReleaseHistory::from_facts(proven, evidence.release_id);
+    let history = LoggedReleaseState::from_facts(proven, evidence.release_id);
     let result = history.result(&digest);
     report.compare("time of the result", "", history.occurred_at, predicate.time_verified.as_str());
     report.compare("result by the log", "", result.as_str(), predicate.verification_result.as_str());

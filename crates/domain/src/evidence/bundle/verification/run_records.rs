@@ -6,10 +6,10 @@ use crate::{
     evidence::{
         RETRIEVAL_EVENT,
         bundle::{BundleReport, ExecutionPredicate},
-        run_records::{ArtifactEntry, DecisionEntry, EVIDENCE_DIGEST_MEMBER, REVIEW_REQUESTED_MEMBER, RunRecords},
+        run_records::{ArtifactEntry, DecisionEntry, RECORDS_DIGEST_MEMBER, REVIEW_REQUESTED_MEMBER, RunRecords},
     },
     id::ExecutionId,
-    policy::Outcome,
+    policy::DecisionOutcome,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ fn is_closing(kind: &str) -> bool {
 }
 
 fn digest_pointer() -> String {
-    format!("/detail/{EVIDENCE_DIGEST_MEMBER}")
+    format!("/detail/{RECORDS_DIGEST_MEMBER}")
 }
 
 /// Compares the records with the facts about the run, and compares the evidence with the records.
@@ -104,7 +104,7 @@ fn check_earlier_fact(report: &mut BundleReport, closing_facts: &[&ParsedFact<'_
 
 /// Checks that the evidence contains the strictest decision of the run, and every obligation that a decision imposed.
 fn check_decisions(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
-    let strictest = records.decisions.iter().max_by_key(|entry| Outcome::parse(&entry.outcome));
+    let strictest = records.decisions.iter().max_by_key(|entry| DecisionOutcome::parse(&entry.outcome));
     let expected = strictest.map_or_else(
         || "none".to_owned(),
         |entry| {

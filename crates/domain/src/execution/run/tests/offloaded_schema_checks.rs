@@ -16,7 +16,7 @@ fn run_counting_checks(
     answers: Vec<ModelResponse>,
     result: &Value,
     interrupt_at: Option<usize>,
-) -> (usize, RunOutcome) {
+) -> (usize, RunEnd) {
     let (attributes, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let stored_inputs = Payload { body: Value::Object(inputs.clone()).to_string().into(), salt: [1; 16] };

@@ -104,7 +104,7 @@ fn channels_without_a_receiver_leave_one_record() {
             continue;
         }
         let [record] = records[..] else { panic!("{records:?}") };
-        assert_eq!((record.reason, record.scope), (ReasonCode::PreferenceOff, Some(DecidingScope::Global)));
+        assert_eq!((record.reason, record.scope), (SuppressionReason::PreferenceOff, Some(DecidingScope::Global)));
         assert_eq!((record.channel, &record.unreachable_channels), (Some(Channel::Portal), &unreachable));
         assert!(projection.notifications.is_empty());
     }
@@ -113,16 +113,16 @@ fn channels_without_a_receiver_leave_one_record() {
 #[test]
 fn mailbox_is_looked_up_only_where_the_inbox_may_be_off() {
     let ada = actor("user:ada");
-    assert!(!default_receivers().may_turn_inbox_off(&ada));
+    assert!(!default_receivers().has_inbox_disabling_setting(&ada));
     let with_sets = |set| CandidateReceivers { sets: HashMap::from([set]), ..default_receivers() };
-    assert!(!with_sets(opt_in(&[Channel::Email])).may_turn_inbox_off(&ada));
+    assert!(!with_sets(opt_in(&[Channel::Email])).has_inbox_disabling_setting(&ada));
     let inbox_off = with_sets(opt_out("user:ada", &[NotificationCategory::Executions]));
-    assert!(inbox_off.may_turn_inbox_off(&ada) && !inbox_off.may_turn_inbox_off(&actor("user:bob")));
+    assert!(inbox_off.has_inbox_disabling_setting(&ada) && !inbox_off.has_inbox_disabling_setting(&actor("user:bob")));
     let profiles = DefaultPreferences::restore(DefaultPreferencesRecord {
         settings: BTreeMap::from([((Role::Operator, NotificationCategory::Executions, Channel::Portal), false)]),
         updated_at: at(),
         updated_by: actor("user:admin"),
         revision: Revision::FIRST,
     });
-    assert!(CandidateReceivers { profiles: Some(profiles), ..default_receivers() }.may_turn_inbox_off(&ada));
+    assert!(CandidateReceivers { profiles: Some(profiles), ..default_receivers() }.has_inbox_disabling_setting(&ada));
 }

@@ -110,7 +110,7 @@ impl Witness for TestWitness {
                 self.signing.clone()
             }
         };
-        Ok(WitnessResponse::Cosigned(vec![self.key.cosignature(1_700_000_000, &signing.sign(&message))]))
+        Ok(WitnessResponse::Cosigned(vec![self.key.cosignature_line(1_700_000_000, &signing.sign(&message))]))
     }
 }
 
