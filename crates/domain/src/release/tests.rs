@@ -229,7 +229,8 @@ fn valid_transitions_match_possible_ones() {
     ");
 }
 
-/// A transition succeeds if and only if all gates of its target state pass.
+/// A transition succeeds if and only if it is valid from the state, no gate of the whole transition is blocked, and, if
+/// lanes have gates, the gate of at least one lane is not blocked.
 #[test]
 fn gates_agree_with_transitions() {
     for from in StateName::ALL {
