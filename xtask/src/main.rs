@@ -94,7 +94,7 @@ enum Verb {
     /// Upgrade from the server of an earlier commit to this one, with both under load on one database
     Upgrade(upgrade::Arguments),
     /// Seed the demo into the database of a running server
-    DemoWorkload,
+    Demo,
     /// Build the `fairway` distribution, with completions and manual pages
     Package,
     /// Run the managed PostgreSQL of the data directory in the foreground and print its URL
@@ -120,7 +120,7 @@ fn main() -> ExitCode {
         Verb::Schema => schema::run(&paths),
         Verb::Bench(arguments) => bench::run(&paths, &arguments),
         Verb::Upgrade(arguments) => upgrade::run(&paths, &arguments),
-        Verb::DemoWorkload => demo::run(&paths),
+        Verb::Demo => demo::run(&paths),
         Verb::Package => package::run(&paths),
         Verb::Db => db::run(&paths),
     });

@@ -1,6 +1,6 @@
 //! `cargo xtask model`: runs the long forms (extended variants) of tests. A seed determines the input of most of them.
 //!
-//! The command selects the tests in `crates/testkit/src/long_forms.txt`. The list is complete, because `is_long()`
+//! The command selects the tests in `crates/testkit/src/long_forms.txt`. The list is complete, because `is_long_form_requested()`
 //! fails a test that is missing from it. Without `--seed` the command also tests the matrix of the runtime pages in
 //! Chromium; with `--seed` it only repeats the failed run.
 

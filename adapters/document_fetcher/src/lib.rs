@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fairway_domain::knowledge::ports::{DocumentFetcher, FetchError};
-use fairway_egress::{EgressError, EgressRequest, Guard, ResponseLimits, Method, header};
+use fairway_egress::{EgressError, EgressRequest, Guard, Method, ResponseLimits, header};
 use std::time::Duration;
 
 /// Timeout of fetching one document.
@@ -44,8 +44,10 @@ fn fetch_error(error: EgressError) -> FetchError {
 #[async_trait]
 impl DocumentFetcher for GuardedFetcher {
     async fn fetch(&self, address: &str, max_bytes: usize) -> Result<String, FetchError> {
-        let endpoint =
-            self.guard.endpoint(address, ResponseLimits { timeout: TIMEOUT, max_body: max_bytes }).map_err(fetch_error)?;
+        let endpoint = self
+            .guard
+            .endpoint(address, ResponseLimits { timeout: TIMEOUT, max_body: max_bytes })
+            .map_err(fetch_error)?;
         let accept = header::HeaderValue::from_static("text/*, application/json;q=0.9");
         let call = EgressRequest {
             method: Method::GET,

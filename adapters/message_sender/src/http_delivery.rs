@@ -10,7 +10,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use fairway_egress::{
-    EgressError, EgressRequest, EndpointClient, ResponseLimits, Method,
+    EgressError, EgressRequest, EndpointClient, Method, ResponseLimits,
     header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
 };
 use serde_json::Value;

@@ -19,7 +19,7 @@ use fairway_domain::{
         Channel,
         delivery::DeliveryError,
         destination::configuration_redaction::REDACTED,
-        message::{NotificationMessage, MessageSender, OutgoingMessage, Receiver, SendFailure},
+        message::{MessageSender, NotificationMessage, OutgoingMessage, Receiver, SendFailure},
     },
     secret::{Secret, SecretReader, SecretRef},
     slug::Slug,

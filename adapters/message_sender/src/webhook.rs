@@ -22,7 +22,11 @@ const MIN_KEY_CHARACTERS: usize = 32;
 /// Builds the request of a message. The secret contains one or two keys, separated by whitespace. Each is `whsec_`
 /// followed by base64. With two keys, the request has both signatures. A destination without a key receives an
 /// unsigned request.
-pub(crate) fn request(message: &NotificationMessage, key: Option<&Secret>, sent_at: Timestamp) -> Result<Request, SendFailure> {
+pub(crate) fn request(
+    message: &NotificationMessage,
+    key: Option<&Secret>,
+    sent_at: Timestamp,
+) -> Result<Request, SendFailure> {
     let unusable = || SendFailure::without_response(DeliveryError::SecretUnavailable);
     let body = cloud_event(message);
     let id = message.delivery_id.to_string();

@@ -7,7 +7,7 @@ use crate::{
 };
 use fairway_domain::json;
 use fairway_egress::{
-    Authorities, EgressError, EgressRequest, EndpointClient, Guard, ResponseLimits, Method, StatusCode, Url,
+    Authorities, EgressError, EgressRequest, EndpointClient, Guard, Method, ResponseLimits, StatusCode, Url,
     header::{self, HeaderMap, HeaderValue},
 };
 use serde_json::Value;
@@ -79,7 +79,8 @@ impl IssuerFetcher {
         let mut guard = guard.clone().with_allowed_origin(&url).with_connect_timeout(CONNECT_TIMEOUT);
         if let Some(path) = &config.ca_file {
             let pem = fs::read(path).map_err(|_| IssuerConfigError::CaFile)?;
-            guard = guard.with_only_authorities(Authorities::from_pem(&pem).map_err(|_| IssuerConfigError::CaCertificates)?);
+            guard = guard
+                .with_only_authorities(Authorities::from_pem(&pem).map_err(|_| IssuerConfigError::CaCertificates)?);
         }
         let discovery = guard.endpoint(url.as_str(), limits()).map_err(|_| IssuerConfigError::Issuer)?;
         Ok(Self { issuer: config.rules.issuer.clone(), url, guard, discovery })

@@ -16,8 +16,8 @@ use fairway_domain::{
     access::{
         identity::{GroupsClaim, InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
         sign_in_provider::{
-            BackchannelLogout, IdentityProviderTokens, RenewedTokens, SignInAttempt, SignInError, SignInIssuer, SignInProvider,
-            SignedInPerson,
+            BackchannelLogout, IdentityProviderTokens, RenewedTokens, SignInAttempt, SignInError, SignInIssuer,
+            SignInProvider, SignedInPerson,
         },
     },
     clock::Clock,
@@ -261,7 +261,7 @@ async fn userinfo(
     // signature.
     let Ok(Value::Object(claims)) = json::read(&body) else { return Err(SignInError::Malformed) };
     if claims.get("sub").and_then(Value::as_str) != Some(subject) {
-        return Err(SignInError::Token(InvalidToken::FactSubject));
+        return Err(SignInError::Token(InvalidToken::Subject));
     }
     Ok(Some(claims))
 }

@@ -17,7 +17,7 @@ use diesel::{
 };
 use fairway_domain::{
     access::{
-        AccessStore, ActorNameScope, ActorRef, Grant, GrantScope, LaneBinding, CallerAccess, ResourcePosition, Role,
+        AccessStore, ActorNameScope, ActorRef, CallerAccess, Grant, GrantScope, LaneBinding, ResourcePosition, Role,
         RoleBinding, RoleBindingRecord,
     },
     audit::Fact,

@@ -45,7 +45,10 @@ impl BatchLoader for DeploymentRevisionLoader {
     type Value = DeploymentAccessRevisions;
     const LABEL: &'static str = "revisions of deployments";
 
-    async fn load_batch(&self, keys: &[DeploymentKey]) -> Result<HashMap<DeploymentKey, DeploymentAccessRevisions>, StoreError> {
+    async fn load_batch(
+        &self,
+        keys: &[DeploymentKey],
+    ) -> Result<HashMap<DeploymentKey, DeploymentAccessRevisions>, StoreError> {
         static LOAD_REVISIONS: Query = Query::new(
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",

@@ -36,7 +36,7 @@ use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::ActorRef,
     evidence::{
-        EvidenceArtifactWithContent, RunEvidence, EvidenceSnapshot, StoredEvidenceArtifact,
+        EvidenceArtifactWithContent, EvidenceSnapshot, RunEvidence, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
@@ -44,10 +44,10 @@ use fairway_domain::{
         dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
         ports::{
             AcceptOutcome, EventPage, EventStore, ExecutionFilter, ExecutionReadStore, ExpectedRevisions, LapsedFilter,
-            LapsedRun, LeaseState, LeaseStore, RunLocation, StoredRun, RunStore, WorkloadWithDeployment,
+            LapsedRun, LeaseState, LeaseStore, RunLocation, RunStore, StoredRun, WorkloadWithDeployment,
         },
         progress::ProgressRecord,
-        usage::{ListedExecution, WorkloadSlugAndUsage},
+        usage::{ListedExecution, RunUsageSummary},
     },
     id::{ApprovalId, ArtifactId, ExecutionId},
     idempotency::{KeyedOutcome, RequestKey},
@@ -223,7 +223,7 @@ impl ExecutionReadStore for Database {
         list::list(self, scope, filter, page).await
     }
 
-    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<WorkloadSlugAndUsage>, StoreError> {
+    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunUsageSummary>, StoreError> {
         Ok(usage::computed_summaries(self, scope, &[id]).await?.remove(&id))
     }
 

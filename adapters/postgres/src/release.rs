@@ -43,8 +43,8 @@ use fairway_domain::{
         deployment::{Deployment, DeploymentChange},
         lane::{Lane, LaneHistoryEntry, MoveReason},
         ports::{
-            DeploymentStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, DeploymentAccessRevisions,
-            ServingReleaseStore, TenantReleaseKey,
+            DeploymentAccessRevisions, DeploymentStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore,
+            ReleaseWithDeployment, ServingReleaseStore, TenantReleaseKey,
         },
         recommendation::EndedRuns,
         review::{ReviewedRelease, ReviewerVerdict},
@@ -417,7 +417,9 @@ impl DeploymentStore for Database {
             None => self.lane_changes.commit(PendingLaneChange { scope, change }).await,
             Some(_) => {
                 let pending = PendingLaneChange { scope, change };
-                self.statements_in_flight().track(deployment::commit_lane_change(self.point_pool(), &pending, key)).await
+                self.statements_in_flight()
+                    .track(deployment::commit_lane_change(self.point_pool(), &pending, key))
+                    .await
             }
         }
     }
@@ -479,7 +481,11 @@ impl ServingReleaseStore for Database {
         Ok(EndedRuns { ended: number("ended")?, failed: number("failed")? })
     }
 
-    async fn list_serving(&self, after: Option<TenantReleaseKey>, limit: u32) -> Result<Vec<TenantReleaseKey>, StoreError> {
+    async fn list_serving(
+        &self,
+        after: Option<TenantReleaseKey>,
+        limit: u32,
+    ) -> Result<Vec<TenantReleaseKey>, StoreError> {
         static SERVING: Query = Query::new(
             "SELECT tenant_id, release_id FROM release
             WHERE state = 'active' AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)

@@ -52,7 +52,11 @@ impl RolloutStore for Database {
         }))
     }
 
-    async fn list_soaked(&self, after: Option<TenantReleaseKey>, limit: u32) -> Result<Vec<TenantReleaseKey>, StoreError> {
+    async fn list_soaked(
+        &self,
+        after: Option<TenantReleaseKey>,
+        limit: u32,
+    ) -> Result<Vec<TenantReleaseKey>, StoreError> {
         static SOAKED: Query = Query::new(
             "SELECT tenant_id, release_id FROM release
             WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()

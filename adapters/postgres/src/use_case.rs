@@ -22,7 +22,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
     use_case::{
-        UseCaseAssets, Publication, RefinedUseCase, UseCase, UseCaseRecord, UseCaseStatus, UseCaseSummary,
+        Publication, RefinedUseCase, UseCase, UseCaseAssets, UseCaseRecord, UseCaseStatus, UseCaseSummary,
         bundle::{BundlePlan, MAX_NAME_CHARS, MAX_SUMMARY_CHARS},
         ports::{RefinementKey, RefinementWithSameKey, UseCaseFilter, UseCaseStore, WorkloadOrigin},
     },

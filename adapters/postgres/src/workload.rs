@@ -24,7 +24,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
     workload::{
-        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, WorkloadStatus, Workload, WorkloadRecord,
+        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, Workload, WorkloadRecord, WorkloadStatus,
         interface::{InterfaceConfig, MAX_INTERFACE_BYTES},
         ports::{RuntimeInterfaceFilter, WorkloadFilter, WorkloadStore},
     },

@@ -6,7 +6,7 @@ use fairway_domain::{
     secret::{SecretError, SecretReader, ServerSecretRef},
 };
 use fairway_egress::{
-    EgressError, EgressRequest, EgressResponse, EndpointClient, Guard, ResponseLimits, Method, Url,
+    EgressError, EgressRequest, EgressResponse, EndpointClient, Guard, Method, ResponseLimits, Url,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use futures_util::StreamExt as _;

@@ -24,8 +24,8 @@ mod tools;
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, CompletionInput, DeltaListener, EmbeddingCall, Embeddings, Message, MessageRole, Provider, ProviderCall,
-    ProviderFailure,
+    Completion, CompletionInput, DeltaListener, EmbeddingCall, Embeddings, Message, MessageRole, Provider,
+    ProviderCall, ProviderFailure,
 };
 use serde_json::{Map, json};
 use std::collections::BTreeSet;

@@ -10,7 +10,7 @@ use fairway_domain::execution::script::{
 use fairway_domain::id::ExecutionId;
 use fairway_domain::secret::Secret;
 use fairway_egress::{
-    EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, ResponseLimits, Method, StatusCode, Url,
+    EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, Method, ResponseLimits, StatusCode, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::json;

@@ -16,7 +16,7 @@ use std::{
 #[derive(Clone, Debug)]
 pub enum CheckpointKeySource {
     /// A secret, named by a reference.
-    ValueReference(ServerSecretRef),
+    Reference(ServerSecretRef),
     /// A key file of this installation. If the file is missing, it is created with a new key. All processes of the
     /// installation on one machine share the file.
     GeneratedFile(PathBuf),
@@ -45,7 +45,7 @@ impl SecretSigner {
 
     async fn keys(&self) -> Result<Vec<NoteSigningKey>, SigningError> {
         let current = match &self.current {
-            CheckpointKeySource::ValueReference(reference) => self.read(reference).await?,
+            CheckpointKeySource::Reference(reference) => self.read(reference).await?,
             CheckpointKeySource::GeneratedFile(path) => {
                 let reference = ServerSecretRef::File(path.display().to_string());
                 match self.secrets.read_server_secret(&reference).await {
@@ -164,7 +164,7 @@ mod tests {
             ServerSecretRef::File(path.display().to_string())
         };
         let (new, old) = (reference("new", SECOND), reference("old", FIRST));
-        let signer = signer(CheckpointKeySource::ValueReference(new), Some(old));
+        let signer = signer(CheckpointKeySource::Reference(new), Some(old));
         let signatures = signer.sign(b"text").await.unwrap();
         let expected = [SECOND, FIRST].map(|key| (public_key(key), NoteSigningKey::parse(key).unwrap().sign(b"text")));
         assert_eq!(signatures, expected);
@@ -174,7 +174,7 @@ mod tests {
     async fn refuses_missing_and_malformed_keys() {
         let directory = tempfile::tempdir().unwrap();
         let missing = ServerSecretRef::File(directory.path().join("missing").display().to_string());
-        let refused = signer(CheckpointKeySource::ValueReference(missing), None).public_keys().await;
+        let refused = signer(CheckpointKeySource::Reference(missing), None).public_keys().await;
         assert!(matches!(refused, Err(SigningError::Unavailable(_))));
         let path = directory.path().join("short");
         fs::write(&path, "AAAA").unwrap();

@@ -3,7 +3,7 @@
 use crate::to_secret;
 use fairway_domain::secret::{Secret, SecretError};
 use fairway_egress::{
-    EgressRequest, EndpointClient, Guard, ResponseLimits, Method, StatusCode, Url,
+    EgressRequest, EndpointClient, Guard, Method, ResponseLimits, StatusCode, Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::Value;

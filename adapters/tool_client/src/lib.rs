@@ -15,7 +15,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{
-    EgressError, EgressRequest, EndpointClient, Guard, ResponseLimits, Method, Url,
+    EgressError, EgressRequest, EndpointClient, Guard, Method, ResponseLimits, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use moka::sync::Cache;

@@ -5,7 +5,9 @@ use async_trait::async_trait;
 use fairway_domain::transparency_log::{
     NoteSignature, Witness, WitnessError, WitnessKey, WitnessRequest, WitnessResponse,
 };
-use fairway_egress::{EgressError, EgressRequest, EndpointClient, Guard, ResponseLimits, Method, StatusCode, Url, header};
+use fairway_egress::{
+    EgressError, EgressRequest, EndpointClient, Guard, Method, ResponseLimits, StatusCode, Url, header,
+};
 use std::time::Duration;
 
 /// Timeout of a request. The caller may set a shorter one for a cosignature.

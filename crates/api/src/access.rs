@@ -195,7 +195,8 @@ pub(crate) async fn create_role_binding(
     let role = fields.check(parse_role(&new.role));
     let reference = fields.check(new.scope_ref.as_deref().map(parse_scope_ref).transpose());
     let scope = reference.and_then(|reference| fields.check(parse_scope(&new.scope_kind, reference)));
-    let grant = fields.finish(|| Some(CreateRoleBindingParams { principal: principal?, role: role?, scope: scope? }))?;
+    let grant =
+        fields.finish(|| Some(CreateRoleBindingParams { principal: principal?, role: role?, scope: scope? }))?;
     let outcome = api.services.role_bindings.create_role_binding(&caller, grant, key.as_ref()).await?;
     let view = RoleBindingView::of(&outcome.value);
     let location = format!("/v1/role-bindings/{}", view.role_binding_id);

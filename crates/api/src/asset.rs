@@ -39,7 +39,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     access::Operation,
-    asset::{CreateAssetParams, AssetQuery, CreateVersionParams},
+    asset::{AssetQuery, CreateAssetParams, CreateVersionParams},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -399,8 +399,8 @@ pub(crate) async fn create_asset_version(
     let label = fields.check(parse_label(new.version_label.as_deref()));
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
     let workspace = fields.check(query.resolve_with_body(new.workspace_id));
-    let (draft, workspace) =
-        fields.finish(|| Some((CreateVersionParams { content, label: label?, change_note: change_note? }, workspace?)))?;
+    let (draft, workspace) = fields
+        .finish(|| Some((CreateVersionParams { content, label: label?, change_note: change_note? }, workspace?)))?;
     let (asset, outcome) =
         api.services.assets.create_asset_version(&caller, *asset, workspace, draft, key.as_ref()).await?;
     let (version, outcome) = outcome.into_parts();

@@ -6,7 +6,8 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        HttpState, fallback::not_found, html_page, request_id_log_and_metrics::request_id_or_new, route_origins::RouteOrigins,
+        HttpState, fallback::not_found, html_page, request_id_log_and_metrics::request_id_or_new,
+        route_origins::RouteOrigins,
     },
     portal::page::{PageKind, PortalPage},
 };

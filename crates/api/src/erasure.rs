@@ -88,7 +88,7 @@ pub(crate) struct NewErasure {
 pub(crate) struct ErasureDecision {}
 
 fn parse_subject(text: &str) -> Result<ActorRef, FieldProblem> {
-    let problem = || FieldProblem::new("subject", "invalid", ErasureRefusal::FactSubject.to_string());
+    let problem = || FieldProblem::new("subject", "invalid", ErasureRefusal::Subject.to_string());
     ActorRef::parse(text).ok().filter(SubjectErasure::can_be_subject).ok_or_else(problem)
 }
 

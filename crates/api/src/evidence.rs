@@ -20,8 +20,8 @@ use crate::{
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     evidence::{
-        EvidenceArtifactRow, ChainApproval, ChainVersion, ChainRelease, ChainWorkload, RunEvidence, ImposedObligation,
-        RecordedDecision, RetrievalRow,
+        ChainApproval, ChainRelease, ChainVersion, ChainWorkload, EvidenceArtifactRow, ImposedObligation,
+        RecordedDecision, RetrievalRow, RunEvidence,
     },
     execution::{ExecutionOutcome, format_digest},
     id::ExecutionId,

@@ -255,7 +255,8 @@ pub(crate) async fn execute_workload(
         let (environment, lane, session, wait) = (environment?, lane?, session?, wait?);
         Some(ExecuteRequest { slug, environment, payload, lane, session, wait, on_behalf_of, link, address })
     })?;
-    let run = api.services.executions.execute(api.mode, &claims, request_id_or_new(), &execute_request, key.as_ref()).await?;
+    let run =
+        api.services.executions.execute(api.mode, &claims, request_id_or_new(), &execute_request, key.as_ref()).await?;
     if run.replayed && is_guest(claims.actor.kind()) {
         return replay_to_guest(&run);
     }

@@ -182,7 +182,7 @@ pub(crate) struct NewDocument {
     #[schema(min_length = 1, max_length = 2000)]
     #[validate(length(min = 1, max = limit(MAX_SOURCE_REF_BYTES), code = "source_not_found"))]
     source_ref: Option<String>,
-    /// Values that retrievals can filter by: at most 50, in 8192 bytes.
+    /// Values that retrievals can filter by. The canonical JSON has at most 50 members and 8192 bytes in total.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
 }
@@ -228,7 +228,7 @@ impl NewDocument {
         let Self { document_id, title, text, source_ref, metadata } = self;
         let source = match (text, source_ref) {
             (Some(text), None) => DocumentSource::Text(text),
-            (None, Some(source)) => DocumentSource::ValueReference(source),
+            (None, Some(source)) => DocumentSource::Reference(source),
             (Some(_), Some(_)) | (None, None) => return None,
         };
         Some(DocumentDraft { document_id, title, source, metadata: metadata.unwrap_or_default() })

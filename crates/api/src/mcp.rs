@@ -14,7 +14,8 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        authentication::challenge, body::Body, client_address::client_of, query, request_id_log_and_metrics::request_id_or_new,
+        authentication::challenge, body::Body, client_address::client_of, query,
+        request_id_log_and_metrics::request_id_or_new,
     },
     release::parse_environment,
 };

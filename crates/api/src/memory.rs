@@ -140,7 +140,9 @@ pub(crate) fn parse_session(text: Option<&str>) -> Result<Option<ConversationSes
 }
 
 /// The workload and session of a path; a malformed session is a 404.
-fn parse_conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(WorkloadId, ConversationSessionId), ApiError> {
+fn parse_conversation(
+    path: Path<(PathId<WorkloadId>, String)>,
+) -> Result<(WorkloadId, ConversationSessionId), ApiError> {
     let (workload, session) = path.into_inner();
     Ok((*workload, ConversationSessionId::parse(&session).map_err(|_| ApiError::not_found())?))
 }

@@ -194,7 +194,11 @@ pub(crate) async fn read_active_release(
 }
 
 /// The body of an active release, from the cache if it is current.
-async fn active_release_body(api: &Api, claims: &IdentityClaims, query: &ActiveReleaseQuery<'_>) -> Result<Arc<str>, ApiError> {
+async fn active_release_body(
+    api: &Api,
+    claims: &IdentityClaims,
+    query: &ActiveReleaseQuery<'_>,
+) -> Result<Arc<str>, ApiError> {
     let releases = &api.services.releases;
     let key = BodyKey::new(claims, query);
     if let Some(cached) = api.active_release_body_cache.get(&key) {

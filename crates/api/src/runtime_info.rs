@@ -183,8 +183,11 @@ pub(crate) async fn read_runtime_system_meta(
     caller: IdentifiedCaller,
     visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let settings =
-        api.services.executions.installation_run_settings(&caller, Operation::ReadSystemMeta, visible_from.id()).await?;
+    let settings = api
+        .services
+        .executions
+        .installation_run_settings(&caller, Operation::ReadSystemMeta, visible_from.id())
+        .await?;
     let view = RuntimeMeta {
         version: env!("CARGO_PKG_VERSION"),
         auth_mode: api.mode.as_str(),

@@ -19,7 +19,7 @@ use fairway_domain::{
 use fairway_operations::{
     Failure, Services,
     access::{IdentityClaims, IdentityMode},
-    demo::{DemoWorkload, DemoAsset, DemoAssetContent, SeedOutcome},
+    demo::{DemoAsset, DemoAssetContent, DemoWorkload, SeedOutcome},
 };
 use fairway_postgres::MigrationError;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -268,8 +268,11 @@ async fn seed_database(settings: &Settings, database: &ResolvedDatabase) -> Resu
 async fn caller(services: &Services, actor: &'static str) -> Result<Caller, SeedError> {
     // The process has the credentials of the database, so the demo's actors need no identity provider.
     let mode = IdentityMode::Local;
-    let claims =
-        IdentityClaims { actor: ActorRef::parse(actor).map_err(DemoFileError::Actor)?, groups: Vec::new(), tenant: None };
+    let claims = IdentityClaims {
+        actor: ActorRef::parse(actor).map_err(DemoFileError::Actor)?,
+        groups: Vec::new(),
+        tenant: None,
+    };
     let request_id = crate::system_clock_and_ids::SystemIds.new_id().into();
     let caller = services.identities.resolve_caller(mode, &claims, request_id).await;
     caller.map_err(|source| SeedError::Identify { actor, source })

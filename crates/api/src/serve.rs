@@ -194,8 +194,8 @@ async fn serve_with_database(
         if let Err(error) = services.draft_generator.provision_generators().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to list tenants for generator provisioning; a tenant's first draft request provisions its \
-                 generator"
+                "failed to list the tenants that need a generator; the server creates the generator of a tenant when \
+                 the tenant first requests a draft"
             );
         }
     });
@@ -207,9 +207,12 @@ async fn serve_with_database(
         _ = interrupt.recv() => shut_down(process.shutdown_flag(), &handle, server).await?,
     }
     let sender = &process.background_services().notification_sender;
-    tokio::join!(process.background_services().run_recovery.drain(RUN_DRAIN_TIMEOUT), sender.drain(DELIVERY_DRAIN_TIMEOUT));
+    tokio::join!(
+        process.background_services().run_recovery.drain(RUN_DRAIN_TIMEOUT),
+        sender.drain(DELIVERY_DRAIN_TIMEOUT)
+    );
     match process.background_services().run_recovery.release_leases().await {
-        Ok(runs) => tracing::info!(runs, "shutting down: released the leases of active runs"),
+        Ok(runs) => tracing::info!(runs, "shutting down: released active runs to other workers, or ended them"),
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

@@ -20,8 +20,8 @@ use fairway_domain::{
     id::{ShareLinkId, WorkloadId},
     release::lane::Lane,
     share_link::{
-        DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, MAX_LABEL_CHARS, ShareLink, ShareTerms, ShareTermsRefusal, ShareToken,
-        ALLOWED_TTL_HOURS, ALLOWED_MAX_USES,
+        ALLOWED_MAX_USES, ALLOWED_TTL_HOURS, DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, MAX_LABEL_CHARS, ShareLink,
+        ShareTerms, ShareTermsRefusal, ShareToken,
     },
     text::is_name,
 };

@@ -32,7 +32,7 @@ const IMMUTABLE: &str = "private, max-age=31536000, immutable";
 
 /// A public key that signs checkpoints.
 #[derive(Serialize, ToSchema)]
-#[schema(as = CheckpointKeySource)]
+#[schema(as = CheckpointKey)]
 pub(crate) struct CheckpointKeyView {
     /// The key as C2SP `signed-note` encodes it: name, key id and base64, joined by `+`. `fairway verify --key`
     /// accepts it.

@@ -9,7 +9,7 @@ use fairway_domain::{
     id::TenantId,
     transparency_log::{LogDefect, NoteRefusal, SignedNote, VerifierKey, VerifierKeyRefusal},
 };
-use fairway_operations::transparency_log::{LogAuditInputs, AuditFinding, AuditedLog, LogAccessError};
+use fairway_operations::transparency_log::{AuditFinding, AuditedLog, LogAccessError, LogAuditInputs};
 use std::{
     fs, io,
     path::{Path, PathBuf},

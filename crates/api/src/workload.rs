@@ -26,8 +26,8 @@ use fairway_domain::{
     slug::MAX_SLUG,
     tenant::MAX_DISPLAY_NAME_CHARS,
     workload::{
-        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, WorkloadStatus, Workload, WorkloadPatch, WorkloadRefusal,
-        interface::InterfaceConfig, text_refusals,
+        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, Workload, WorkloadPatch, WorkloadRefusal,
+        WorkloadStatus, interface::InterfaceConfig, text_refusals,
     },
 };
 use fairway_operations::workload::CreateWorkloadParams;

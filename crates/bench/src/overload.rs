@@ -143,7 +143,7 @@ impl OverloadTally {
     }
 }
 
-/// Runs work on a separate thread with its own runtime.
+/// Executes a future on a new thread that has its own runtime.
 async fn run_on_thread<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     spawn_blocking(move || {
         let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -12,7 +12,7 @@ use crate::{
 use clap::{Subcommand, builder::PossibleValuesParser};
 use fairway_domain::{
     release::lane::Lane,
-    share_link::{DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, ALLOWED_TTL_HOURS, ALLOWED_MAX_USES},
+    share_link::{ALLOWED_MAX_USES, ALLOWED_TTL_HOURS, DEFAULT_MAX_USES, DEFAULT_TTL_HOURS},
 };
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};

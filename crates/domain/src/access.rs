@@ -14,7 +14,7 @@ pub mod session;
 pub mod sign_in_provider;
 
 use crate::{
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{RequestId, RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},

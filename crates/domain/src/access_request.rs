@@ -3,7 +3,7 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     connection::{
         Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, ConnectionWithExpiryState, ConnectorKind,
         NewConnection, SecretBindings,

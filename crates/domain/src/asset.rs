@@ -14,7 +14,7 @@ pub mod reference;
 
 use crate::{
     access::{ActorRef, OwnerRef},
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     note::Note,
     notification_category::NotificationCategory,

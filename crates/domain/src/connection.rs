@@ -8,7 +8,7 @@ pub mod probe;
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{ConnectionCheckId, ConnectionId, WorkspaceId},
     notification_category::NotificationCategory,
     secret::{SecretRef, contains_likely_credential},

@@ -2,7 +2,7 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::WorkspaceId,
     notification_category::NotificationCategory,
     release::review::{ApprovalRule, SelfApproval},

@@ -7,7 +7,7 @@
 
 use crate::{
     access::{ActorKind, ActorRef},
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::ErasureId,
     idempotency::KeyedOutcome,
     notification_category::NotificationCategory,
@@ -105,7 +105,7 @@ aggregate!(SubjectErasure, ErasureRecord);
 pub enum ErasureRefusal {
     /// The subject is not a user, a service or a share link.
     #[error("must be a `user:`, `service:` or `share_link:` reference")]
-    FactSubject,
+    Subject,
     /// The requester of an erasure tried to approve it.
     #[error("an erasure is approved by another person than the one who requested it")]
     SelfApproval,
@@ -143,7 +143,7 @@ impl SubjectErasure {
     /// When the subject is `anonymous`, a group or a component, whose texts belong to no single person.
     pub fn request(erasure_id: ErasureId, subject: ActorRef, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
         if !Self::can_be_subject(&subject) {
-            return Err(ErasureRefusal::FactSubject);
+            return Err(ErasureRefusal::Subject);
         }
         let next = Self(ErasureRecord {
             erasure_id,
@@ -357,7 +357,7 @@ mod tests {
             assert!(request_erasure(subject).is_ok(), "{subject}");
         }
         for subject in ["anonymous", "group:staff", "system:sequencer"] {
-            assert_eq!(request_erasure(subject).unwrap_err(), ErasureRefusal::FactSubject, "{subject}");
+            assert_eq!(request_erasure(subject).unwrap_err(), ErasureRefusal::Subject, "{subject}");
         }
     }
 

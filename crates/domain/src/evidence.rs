@@ -10,7 +10,7 @@ use crate::{
     erasure::CoveringErasure,
     execution::{Execution, Payload},
     id::{ApprovalId, ArtifactId, AssetId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
-    policy::{FailedRule, DecisionOutcome, PolicyDecision},
+    policy::{DecisionOutcome, FailedRule, PolicyDecision},
     release::{Release, frozen_reference::FrozenReference, review::ReleaseVerdict},
     time::Timestamp,
     workload::Workload,

@@ -19,7 +19,7 @@ pub mod usage;
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest, lineage::LineageItem},
     id::{ExecutionId, ReleaseId, ShareLinkId, WorkloadId, WorkspaceId},
     memory::Writeback,

@@ -13,7 +13,7 @@ mod yaml;
 
 use crate::asset::kind::AssetKind;
 use problems::LocatedProblem;
-use reference::{ValueReference, Template, TextTemplate};
+use reference::{Template, TextTemplate, ValueReference};
 use serde_json::{Map, Value, json};
 use std::{
     borrow::Cow,

@@ -197,7 +197,9 @@ impl Guardrails {
             Stage::Output => {
                 let blocks_on_error =
                     guardrail.enforcement == Enforcement::Enforced && guardrail.on_error == OnError::FailClosed;
-                blocks_on_error || guardrail.can_trigger(GuardrailAction::Block) || guardrail.can_trigger(GuardrailAction::Mask)
+                blocks_on_error
+                    || guardrail.can_trigger(GuardrailAction::Block)
+                    || guardrail.can_trigger(GuardrailAction::Mask)
             }
             Stage::Input | Stage::Retrieval | Stage::ToolIn | Stage::ToolOut => false,
         };

@@ -220,7 +220,7 @@ impl Hook {
         &self,
         decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision,
     ) -> HookConditionResult {
-        use crate::policy::{NO_MATCHING_RULE, DecisionOutcome};
+        use crate::policy::{DecisionOutcome, NO_MATCHING_RULE};
         let condition = match &self.condition {
             Condition::Always => return HookConditionResult::Yes,
             Condition::Unreadable => return HookConditionResult::Unknown,

@@ -9,7 +9,7 @@ mod tests;
 
 use crate::{
     access::{ActorKind, ActorRef},
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     execution::Payload,
     id::{AssetId, ExecutionId, WorkloadId},
     time::Timestamp,

@@ -4,7 +4,7 @@ mod bearer_tokens;
 
 use crate::{
     access::{ActorKind, ActorRef},
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{ExecutionId, ShareLinkId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,

@@ -2,7 +2,7 @@
 
 use crate::{
     access::{ActorRef, Caller, session::SessionToken},
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification_category::NotificationCategory,

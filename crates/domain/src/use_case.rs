@@ -13,7 +13,7 @@ mod tests;
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     connection::ConnectionWithExpiryState,
     id::{AssetId, ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     store::{Change, Revision, aggregate},

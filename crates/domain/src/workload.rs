@@ -6,7 +6,7 @@ pub mod ports;
 use crate::{
     access::{ActorRef, OwnerRef},
     asset::canonical::Canonical,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     generator,
     id::{NamespaceId, WorkloadId, WorkspaceId},
     notification_category::NotificationCategory,

@@ -13,7 +13,7 @@ mod test_sign_in_report;
 pub use authorize::{ListScope, ScopeResolver};
 pub use explanation::{AccessExplanation, AccessExplanationRequest, AccessExplanations, DecidingGrant};
 pub(crate) use identity::effective_rights;
-pub use identity::{IdentityClaims, CallerResolver, IdentityMode};
+pub use identity::{CallerResolver, IdentityClaims, IdentityMode};
 pub use identity_resolver::IdentityResolver;
 pub(crate) use identity_resolver::PinCache;
 pub use principal_binding::{PrincipalBindings, RequestedBinding};

@@ -3,7 +3,7 @@
 
 use crate::{
     Failure, Precondition, Stores,
-    asset::{CreateAssetParams, Assets, CreateVersionParams},
+    asset::{Assets, CreateAssetParams, CreateVersionParams},
     flow::{Flows, NewFlow, NewFlowVersion},
     knowledge::KnowledgeBases,
     release::{ReleaseDraft, Releases, Transition},
@@ -246,8 +246,12 @@ impl DemoSeeder {
         let key = step_key(author, &format!("asset {}", slug.as_str()));
         match content {
             DemoAssetContent::Document(kind, _) => {
-                let draft =
-                    CreateAssetParams { slug: slug.clone(), kind: *kind, owner_ref: owner_ref.clone(), workspace_id: None };
+                let draft = CreateAssetParams {
+                    slug: slug.clone(),
+                    kind: *kind,
+                    owner_ref: owner_ref.clone(),
+                    workspace_id: None,
+                };
                 let asset = self.assets.create_asset(author, draft, Some(&key)).await?.value;
                 Ok(Some((asset, None)))
             }

@@ -13,8 +13,8 @@ use fairway_domain::{
     evidence::{
         RunEvidence, StoredEvidenceArtifact,
         bundle::{
-            BundledEvidenceArtifact, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
-            ProvenFact, has_run_records_digest, last_outcome,
+            BundledEvidenceArtifact, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement,
+            MAX_CONTENT_BYTES, ProvenFact, has_run_records_digest, last_outcome,
             slsa_release_summary::{LoggedReleaseState, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence},
         },
         lineage::{LineageFilter, MAX_LINEAGE_ITEMS},
@@ -276,7 +276,10 @@ impl EvidenceBundles {
 }
 
 /// Returns the evidence documents. The text of a document is included while the size limit of the bundle permits.
-fn bundled_documents(documents: Vec<StoredEvidenceArtifact>, remaining_bytes: &mut usize) -> Vec<BundledEvidenceArtifact> {
+fn bundled_documents(
+    documents: Vec<StoredEvidenceArtifact>,
+    remaining_bytes: &mut usize,
+) -> Vec<BundledEvidenceArtifact> {
     let to_bundled = |StoredEvidenceArtifact { artifact_id, body, .. }: StoredEvidenceArtifact| {
         let remaining = remaining_bytes.checked_sub(body.len());
         *remaining_bytes = remaining.unwrap_or(*remaining_bytes);

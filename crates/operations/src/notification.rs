@@ -24,7 +24,7 @@ use fairway_domain::{
     id::{NotificationId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     notification::{
-        RequiredSettingOff, NotificationSettingName, Tier,
+        NotificationSettingName, RequiredSettingOff, Tier,
         inbox::{InboxStatus, Notification, inbox_all_read_fact},
         message::MessageSender,
         ports::{

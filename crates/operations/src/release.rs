@@ -55,7 +55,7 @@ use fairway_domain::{
             DeploymentStore, RecommendationStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore,
             ReleaseWithDeployment, ServingReleaseStore,
         },
-        review::{ReviewerVerdict, ReleaseVerdict},
+        review::{ReleaseVerdict, ReviewerVerdict},
     },
     slug::Slug,
     store::{CommitError, Page, PageRequest},

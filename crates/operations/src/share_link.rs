@@ -263,7 +263,8 @@ impl ShareLinks {
         self.rate_limits.check_cached_refusal(&RateLimitKey::UnknownTokens(address))?;
         let PresentedShareToken::Token(token) = presented else { return Err(self.refuse_guess(address).await) };
         let tenant = token.tenant();
-        let stored = self.share_link_store.find_by_token(TenantScope::for_share_token_lookup(&token), &token.hash()).await?;
+        let stored =
+            self.share_link_store.find_by_token(TenantScope::for_share_token_lookup(&token), &token.hash()).await?;
         let Some(snapshot) = stored.filter(|snapshot| snapshot.hash == token.hash()) else {
             return Err(self.refuse_guess(address).await);
         };

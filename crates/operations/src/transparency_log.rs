@@ -7,7 +7,7 @@ mod verified_tiles;
 mod witnesses;
 
 pub use log_access_error::LogAccessError;
-pub use log_auditor::{LogAuditInputs, AuditFinding, AuditedLog, LogAuditor};
+pub use log_auditor::{AuditFinding, AuditedLog, LogAuditInputs, LogAuditor};
 pub use tree_builder::{TreeBuilder, run_tree_builder};
 pub(crate) use verified_tiles::{TileCache, new_tile_cache};
 

@@ -6,7 +6,7 @@ mod publish;
 mod refine;
 mod warnings;
 
-pub use generate::{GeneratedPlan, PlanOrQuestion, GenerationResult};
+pub use generate::{GeneratedPlan, GenerationResult, PlanOrQuestion};
 pub use plan_comparison::PlanComparison;
 pub use refine::{RefineRequest, RefinementOutcome};
 pub use warnings::PlanWarning;

@@ -22,7 +22,7 @@ use fairway_domain::{
     tenant::TenantScope,
     wakeup::Wakeup,
     workload::{
-        BuiltinManagementSource, IntendedUse, NewWorkload, WorkloadStatus, Workload, WorkloadPatch, WorkloadRefusal,
+        BuiltinManagementSource, IntendedUse, NewWorkload, Workload, WorkloadPatch, WorkloadRefusal, WorkloadStatus,
         interface::PresentationMode,
         ports::{RuntimeInterfaceFilter, WorkloadFilter, WorkloadStore},
     },
@@ -158,7 +158,8 @@ impl Workloads {
                 key,
                 async || {
                     let workload_id: WorkloadId = self.context.new_id();
-                    let CreateWorkloadParams { slug, name, description, owner_ref, invocation_mode, workspace_id: _ } = draft;
+                    let CreateWorkloadParams { slug, name, description, owner_ref, invocation_mode, workspace_id: _ } =
+                        draft;
                     let new_workload = NewWorkload {
                         workload_id,
                         slug,

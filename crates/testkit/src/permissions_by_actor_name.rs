@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use fairway_api::compose::AccessStoreDecorator;
 use fairway_domain::{
     access::{
-        AccessStore, ActorNameScope, ActorRef, GrantScope, Permission, Permissions, CallerAccess, ResourcePosition,
+        AccessStore, ActorNameScope, ActorRef, CallerAccess, GrantScope, Permission, Permissions, ResourcePosition,
         RoleBinding,
     },
     audit::Fact,

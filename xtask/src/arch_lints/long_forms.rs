@@ -34,7 +34,10 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
         let relative = path.strip_prefix(root).unwrap_or(path);
         let text = fs::read_to_string(path).with_context(|| format!("reading {}", relative.display()))?;
         if text.contains(VARIABLE) && !ALLOWED.iter().any(|allowed| relative == Path::new(allowed)) {
-            found.push(format!("{}: use `is_long()` of crates/testkit/src/long_form.rs", relative.display()));
+            found.push(format!(
+                "{}: use `is_long_form_requested()` of crates/testkit/src/long_form.rs",
+                relative.display()
+            ));
         }
         missing.retain(|test| !contains_test(relative, &text, test));
     }
@@ -63,8 +66,12 @@ mod tests {
             path
         };
         write(LIST_FILE, "fleet::kill::loses_nothing\nfleet::loses_nothing\nfleet::gone\n");
-        let nested = write("crates/api/tests/faults/fleet/kill.rs", "async fn loses_nothing() { if is_long() {} }");
-        let test = write("crates/api/tests/faults/fleet.rs", "async fn loses_nothing() { if is_long() {} }");
+        let nested = write(
+            "crates/api/tests/faults/fleet/kill.rs",
+            "async fn loses_nothing() { if is_long_form_requested() {} }",
+        );
+        let test =
+            write("crates/api/tests/faults/fleet.rs", "async fn loses_nothing() { if is_long_form_requested() {} }");
         let setter = write("xtask/src/model.rs", VARIABLE);
         let direct_reader = write("crates/api/tests/it/other.rs", VARIABLE);
         let found = violations(root.path(), &[test, nested, setter, direct_reader]).unwrap();

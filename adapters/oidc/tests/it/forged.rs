@@ -459,10 +459,10 @@ async fn refuses_wrong_times_and_subjects() {
         json!(last_second),
         InvalidToken::NotYetValid { seconds_ahead: last_second - u64::try_from(START + 31).unwrap() },
     );
-    claim("sub", json!(null), InvalidToken::FactSubject);
-    claim("sub", json!(""), InvalidToken::FactSubject);
-    claim("sub", json!("s".repeat(256)), InvalidToken::FactSubject);
-    claim("sub", json!("ad\nmin"), InvalidToken::FactSubject);
+    claim("sub", json!(null), InvalidToken::Subject);
+    claim("sub", json!(""), InvalidToken::Subject);
+    claim("sub", json!("s".repeat(256)), InvalidToken::Subject);
+    claim("sub", json!("ad\nmin"), InvalidToken::Subject);
     claim("sub", json!(248), InvalidToken::ClaimType);
     claim("sub", json!(["248"]), InvalidToken::ClaimType);
     claim("groups", json!({"admin": true}), InvalidToken::ClaimType);
@@ -489,7 +489,7 @@ async fn implausible_tokens_with_unknown_keys_cause_no_fetch() {
         ("foreign audience", "aud", json!("other"), InvalidToken::Audience),
         ("foreign issuer", "iss", json!("https://attacker.example"), InvalidToken::Issuer),
         ("ID token", "nonce", json!("AQAB"), InvalidToken::OtherPurpose),
-        ("no subject", "sub", json!(null), InvalidToken::FactSubject),
+        ("no subject", "sub", json!(null), InvalidToken::Subject),
     ];
     let forgeries = forgeries.map(|(name, claim, value, reason)| {
         forgery(name, unknown_key.token(&issuers.claims_with(claim, value)), reason)

@@ -46,7 +46,7 @@ impl IdentityStore for Database {
         };
         let pinned: Option<String> = self.first("name of a subject", of_subject).await?;
         if let Some(actor) = pinned {
-            return Ok(NameHolder::FactSubject(require_decoded("actor", ActorRef::parse(&actor).ok())?));
+            return Ok(NameHolder::Subject(require_decoded("actor", ActorRef::parse(&actor).ok())?));
         }
         let actor = presented.actor.to_string();
         let of_name = || {

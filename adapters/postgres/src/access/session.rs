@@ -14,8 +14,8 @@ use fairway_domain::{
     access::{
         ActorRef,
         session::{
-            SessionForLogout, LogoutTarget, MAX_GROUPS_AGE, NewSession, RENEWAL_LEASE_DURATION, RenewalLease, SessionLifetime,
-            SessionSnapshot, SessionStore, USE_RECORD_INTERVAL,
+            LogoutTarget, MAX_GROUPS_AGE, NewSession, RENEWAL_LEASE_DURATION, RenewalLease, SessionForLogout,
+            SessionLifetime, SessionSnapshot, SessionStore, USE_RECORD_INTERVAL,
         },
     },
     audit::Fact,
@@ -220,7 +220,12 @@ impl SessionStore for Database {
         self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
     }
 
-    async fn commit_end(&self, scope: TenantScope, session: ConversationSessionId, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_end(
+        &self,
+        scope: TenantScope,
+        session: ConversationSessionId,
+        fact: Fact,
+    ) -> Result<(), CommitError> {
         static END: GuardedCommit = GuardedCommit::new(
             "ended AS (
                 UPDATE session SET ended_at = fairway_now(), sealed_tokens = ''
@@ -247,7 +252,7 @@ impl SessionStore for Database {
                 .into_boxed::<'static, Pg>();
             match target {
                 LogoutTarget::IssuerSession(id) => of_issuer.filter(session::issuer_session.eq(id.clone())),
-                LogoutTarget::FactSubject(subject) => of_issuer.filter(identity::subject.eq(subject.clone())),
+                LogoutTarget::Subject(subject) => of_issuer.filter(identity::subject.eq(subject.clone())),
             }
         };
         let found: Vec<(Uuid, Uuid, String)> = self.load("sessions of a logout", live).await?;

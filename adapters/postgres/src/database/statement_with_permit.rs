@@ -81,7 +81,8 @@ mod tests {
     async fn cancelled_commit_keeps_its_permit_until_postgresql_ends_it() {
         let clone = TestDatabase::create().await.unwrap();
         let owner = clone.connect_as_owner().await.unwrap();
-        let options = DatabaseOptions { url: clone.url_for_owner(), connections: 1, result_retention: Duration::from_secs(600) };
+        let options =
+            DatabaseOptions { url: clone.url_for_owner(), connections: 1, result_retention: Duration::from_secs(600) };
         let database = Database::new(&options).unwrap();
         let scope = TenantScope::for_background_task(Uuid::from_u128(1).into());
         let commit = |sql: &'static str| {

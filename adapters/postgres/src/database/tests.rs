@@ -22,7 +22,8 @@ use uuid::Uuid;
 /// Creates a store with one list connection and one point connection.
 async fn store() -> (TestDatabase, Database) {
     let database = TestDatabase::create().await.unwrap();
-    let options = DatabaseOptions { url: database.url_for_owner(), connections: 1, result_retention: Duration::from_secs(3_600) };
+    let options =
+        DatabaseOptions { url: database.url_for_owner(), connections: 1, result_retention: Duration::from_secs(3_600) };
     let store = Database::new(&options).unwrap();
     (database, store)
 }

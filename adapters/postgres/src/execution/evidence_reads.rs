@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     erasure::CoveringErasure,
-    evidence::{EvidenceArtifactRow, EvidenceArtifactWithContent, RunEvidence, RetrievalRow, StoredEvidenceArtifact},
+    evidence::{EvidenceArtifactRow, EvidenceArtifactWithContent, RetrievalRow, RunEvidence, StoredEvidenceArtifact},
     execution::Execution,
     id::{ApprovalId, ArtifactId, AssetId, ExecutionId},
     store::StoreError,

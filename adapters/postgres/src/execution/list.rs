@@ -23,7 +23,7 @@ use fairway_domain::{
     execution::{
         Execution, Status,
         ports::ExecutionFilter,
-        usage::{ListedExecution, WorkloadSlugAndUsage},
+        usage::{ListedExecution, RunUsageSummary},
     },
     id::ExecutionId,
     store::{Page, PageRequest, StoreError},
@@ -160,7 +160,7 @@ fn has_evidence(run: &Execution) -> bool {
 }
 
 fn list_row(row: &Row) -> Result<ListRow, StoreError> {
-    let summary = WorkloadSlugAndUsage { workload_slug: row.column("workload_slug")?, usage: model_usage(row)? };
+    let summary = RunUsageSummary { workload_slug: row.column("workload_slug")?, usage: model_usage(row)? };
     Ok(ListRow {
         listed: ListedExecution { execution: execution(row)?, summary },
         has_stored_usage: row.column::<Option<bool>>("has_stored_usage")?.unwrap_or_default(),

@@ -103,7 +103,8 @@ static CLAIM: Query = Query::new(
 );
 
 /// Claims runs for a worker and reads the data with which it resumes them. The claim is sent only once. After a
-/// failure its outcome is unknown, so the worker names the claim as lost in its next claim.
+/// failure its outcome is unknown. The worker's next claim then contains the lease token of the failed claim, and takes
+/// over the runs that have this token.
 pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
     let max_input_bytes = i32::try_from(claim.max_input_bytes).unwrap_or(i32::MAX);
     let tenant_ids = |tenants: &[TenantId]| tenants.iter().map(|tenant| tenant.uuid()).collect::<Vec<Uuid>>();

@@ -117,7 +117,9 @@ fn page(row: &Row) -> Result<LineagePage, StoreError> {
         row.column::<Option<&str>>("decisions")?.map(parse_json).transpose()?.unwrap_or_default();
     let decisions = decisions
         .into_iter()
-        .map(|decision| Ok((decision.decision_id, require_decoded("outcome", DecisionOutcome::parse(&decision.outcome))?)))
+        .map(|decision| {
+            Ok((decision.decision_id, require_decoded("outcome", DecisionOutcome::parse(&decision.outcome))?))
+        })
         .collect::<Result<Vec<_>, StoreError>>()?;
     let inputs_exist = row.column("inputs_exist")?;
     Ok(LineagePage {

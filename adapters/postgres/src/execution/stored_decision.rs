@@ -8,7 +8,7 @@ use crate::{param::array_literal, row::require_decoded};
 use fairway_domain::{
     evidence::RecordedDecision,
     id::DecisionId,
-    policy::{FailedRule, DecisionOutcome},
+    policy::{DecisionOutcome, FailedRule},
     store::StoreError,
     time::Timestamp,
 };

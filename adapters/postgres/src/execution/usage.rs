@@ -20,8 +20,8 @@ use fairway_domain::{
     execution::{
         ports::ExecutionFilter,
         usage::{
-            DurationBuckets, ModelUsage, WorkloadSlugAndUsage, TimeRange, UsageBucketTotals, UsageFilter, UsageGrouping, UsageKey,
-            UsageStore,
+            DurationBuckets, ModelUsage, RunUsageSummary, TimeRange, UsageBucketTotals, UsageFilter, UsageGrouping,
+            UsageKey, UsageStore,
         },
     },
     id::ExecutionId,
@@ -75,7 +75,7 @@ pub(super) async fn computed_summaries(
     database: &Database,
     scope: TenantScope,
     ids: &[ExecutionId],
-) -> Result<HashMap<ExecutionId, WorkloadSlugAndUsage>, StoreError> {
+) -> Result<HashMap<ExecutionId, RunUsageSummary>, StoreError> {
     static SUMMARIZE: Query = Query::from_fn(summaries_sql);
     if ids.is_empty() {
         return Ok(HashMap::new());
@@ -93,7 +93,7 @@ pub(super) async fn computed_summaries(
     let summary = |row: &Row| {
         Ok((
             row.id("execution_id")?,
-            WorkloadSlugAndUsage { workload_slug: row.column("workload_slug")?, usage: model_usage(row)? },
+            RunUsageSummary { workload_slug: row.column("workload_slug")?, usage: model_usage(row)? },
         ))
     };
     rows.iter().map(summary).collect()

@@ -3,7 +3,7 @@
 use super::*;
 use fairway_domain::{
     access::ActorRef,
-    audit::{FactKind, Stamp, FactSubject},
+    audit::{FactKind, FactSubject, Stamp},
     time::Timestamp,
 };
 use uuid::Uuid;

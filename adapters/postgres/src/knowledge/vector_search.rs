@@ -19,7 +19,7 @@ use fairway_domain::{
     knowledge::{
         document::metadata_hashes,
         ports::SearchScope,
-        retrieval::{SearchHit, SearchResults, VectorSearchCoverage, unit_vector_similarity, max_compared_vectors},
+        retrieval::{SearchHit, SearchResults, VectorSearchCoverage, max_compared_vectors, unit_vector_similarity},
     },
     store::StoreError,
     tenant::TenantScope,

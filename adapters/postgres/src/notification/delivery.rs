@@ -50,17 +50,20 @@ static FIND: Query = Query::from_fn(|| {
 });
 
 /// Makes a failed delivery pending again, with the current generations of the settings. A disabled destination
-/// still cancels the delivery.
+/// still cancels the delivery. Subqueries read the tenant, because a join with it makes PostgreSQL find the deliveries by
+/// the tenant alone while the table has no statistics.
 static RETRY: GuardedCommit = GuardedCommit::new(
     "retried AS (
         UPDATE notification_delivery AS delivery SET status = 'pending', due_at = fairway_now(),
-            revision = input.revision, notification_generation = tenant.notification_generation,
-            advanced_notification_generation = CASE WHEN delivery.advanced_notification_generation IS NOT NULL
-                THEN tenant.advanced_notification_generation END,
+            revision = input.revision,
+            notification_generation = (
+                SELECT notification_generation FROM tenant WHERE tenant.tenant_id = input.tenant_id),
+            advanced_notification_generation = CASE WHEN delivery.advanced_notification_generation IS NOT NULL THEN (
+                SELECT advanced_notification_generation FROM tenant WHERE tenant.tenant_id = input.tenant_id) END,
             destination_generation = (
                 SELECT generation FROM notification_destination AS destination
                 WHERE destination.tenant_id = input.tenant_id AND destination.destination_id = delivery.destination_id)
-        FROM input JOIN tenant USING (tenant_id)
+        FROM input
         WHERE delivery.tenant_id = input.tenant_id AND delivery.delivery_id = input.delivery_id
             AND delivery.revision = input.expected_revision AND delivery.status = 'failed'
         RETURNING 1

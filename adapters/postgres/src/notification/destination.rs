@@ -15,7 +15,9 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     notification::{
         Channel,
-        destination::{Destination, DestinationRecord, DestinationScope, MAX_CONFIGURATION_BYTES, MAX_DESTINATIONS_PER_SCOPE},
+        destination::{
+            Destination, DestinationRecord, DestinationScope, MAX_CONFIGURATION_BYTES, MAX_DESTINATIONS_PER_SCOPE,
+        },
         ports::DestinationStore,
     },
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},

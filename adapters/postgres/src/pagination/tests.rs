@@ -52,7 +52,8 @@ async fn computes_the_size_of_each_row_once() {
         GRANT SELECT ON thing TO fairway_service;
         GRANT USAGE ON SEQUENCE weighed TO fairway_service;";
     owner.batch_execute(things).await.unwrap();
-    let options = DatabaseOptions { url: clone.url_for_owner(), connections: 2, result_retention: Duration::from_secs(600) };
+    let options =
+        DatabaseOptions { url: clone.url_for_owner(), connections: 2, result_retention: Duration::from_secs(600) };
     let database = Database::new(&options).unwrap();
     let mut values = Input::without_rows();
     let conditions = vec![format!("tenant_id = {}", values.bind("tenant_id", 1_i32))];

@@ -16,7 +16,7 @@ use fairway_domain::{
     note::MAX_NOTE_CHARS,
     release::{
         BindingsDigest,
-        review::{ReviewerVerdict, ReleaseVerdict},
+        review::{ReleaseVerdict, ReviewerVerdict},
     },
     store::{Page, PageRequest, StoreError},
     tenant::TenantScope,

@@ -29,7 +29,8 @@ use uuid::Uuid;
 /// The first CTEs check and lock all rows of a change in the order that the documentation of `release.rs` defines,
 /// before other CTEs write. Each of the three locks its rows in key order. The conditions on counts make PostgreSQL
 /// complete each CTE before the next one starts, so that concurrent commits lock all rows in the same order. A release
-/// to which a lane returns must still be `superseded`. The shared lock on the workload serializes the change with a
+/// to which a lane returns must still be `superseded`. `change_release` is a CTE of its own: after a wait for a lock,
+/// PostgreSQL checks a row again, and finds it only if the locking query joins CTEs and not a union. The shared lock on the workload serializes the change with a
 /// retirement of the workload, after which no release receives a lane.
 const CHANGE_LANES: &str = "locked_workload AS MATERIALIZED (
         SELECT fact_id FROM input JOIN workload USING (tenant_id, workload_id)
@@ -48,13 +49,13 @@ const CHANGE_LANES: &str = "locked_workload AS MATERIALIZED (
         SELECT DISTINCT tenant_id, fact_id, other.release_id
         FROM locked_deployment JOIN input USING (fact_id), unnest(superseded::uuid[] || stopped::uuid[] || reinstated::uuid[]) AS other (release_id)
      ),
+     change_release AS MATERIALIZED (
+        SELECT tenant_id, fact_id, release_id FROM locked_deployment JOIN input USING (fact_id)
+        UNION ALL SELECT tenant_id, fact_id, release_id FROM other_release
+     ),
      locked_release AS MATERIALIZED (
         SELECT fact_id
-        FROM (
-            SELECT tenant_id, fact_id, release_id FROM locked_deployment JOIN input USING (fact_id)
-            UNION ALL SELECT tenant_id, fact_id, release_id FROM other_release
-        ) AS change_release
-        JOIN release USING (tenant_id, release_id) JOIN input USING (fact_id)
+        FROM change_release JOIN release USING (tenant_id, release_id) JOIN input USING (fact_id)
         WHERE (SELECT count(*) FROM locked_deployment) > 0 AND CASE
             WHEN release.release_id = input.release_id
                 THEN release.revision = expected_revision AND (NOT requires_ended_soak OR soak_ends_at <= fairway_now())
@@ -66,8 +67,8 @@ const CHANGE_LANES: &str = "locked_workload AS MATERIALIZED (
      ),
      locked AS MATERIALIZED (
         SELECT input.* FROM locked_deployment JOIN input USING (fact_id)
-        WHERE (SELECT count(*) FROM locked_release WHERE locked_release.fact_id = input.fact_id)
-            = 1 + (SELECT count(*) FROM other_release WHERE other_release.fact_id = input.fact_id)
+        WHERE (SELECT count(*) FROM locked_release WHERE locked_release.fact_id = locked_deployment.fact_id)
+            = (SELECT count(*) FROM change_release WHERE change_release.fact_id = locked_deployment.fact_id)
      ),
      updated_deployment AS (
         UPDATE deployment SET restricted_release_id = locked.restricted, guided_release_id = locked.guided,

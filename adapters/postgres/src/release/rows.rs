@@ -14,7 +14,7 @@ use fairway_domain::{
         frozen_reference::FrozenReference,
         lane::{Lane, TargetLane},
         ports::ReleaseWithDeployment,
-        review::{ReviewerVerdict, ReleaseVerdict},
+        review::{ReleaseVerdict, ReviewerVerdict},
         rollback::ReleaseEvidenceArtifact,
     },
     rollout::{AdvanceMode, HoldReason, Rollout, RolloutPlan, RolloutRecord, RolloutStatus},

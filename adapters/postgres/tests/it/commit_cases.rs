@@ -29,7 +29,7 @@ use fairway_domain::{
     slug::Slug,
     store::{CommitError, Conflict},
     tenant::{DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID},
-    workload::{WorkloadStatus, Workload, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
+    workload::{Workload, WorkloadPatch, WorkloadStatus, interface::InterfaceConfig, ports::WorkloadStore},
 };
 use fairway_postgres::Database;
 use std::{pin::Pin, sync::Arc};

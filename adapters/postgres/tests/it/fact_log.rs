@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, actor, fresh, new_asset, now, open_store, scope, stamp};
 use fairway_domain::{
     asset::{Asset, kind::AssetKind, ports::AssetStore},
-    audit::{AuditFilter, AuditStore, Fact, FactKind, FactSequencer, Stamp, FactSubject, leaf_hash},
+    audit::{AuditFilter, AuditStore, Fact, FactKind, FactSequencer, FactSubject, Stamp, leaf_hash},
     id::TenantId,
     store::{Page, PageRequest},
     tenant::{DEFAULT_TENANT_ID, Tenant, TenantScope, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},

@@ -18,7 +18,8 @@ use fairway_domain::{
         lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     },
     execution::{
-        Acceptance, AdmissionDecision, AdditionalAccess, ExecutionOutcome, FinishRecord, Payload, RunRef, Status, StepRecord,
+        Acceptance, AdditionalAccess, AdmissionDecision, ExecutionOutcome, FinishRecord, Payload, RunRef, Status,
+        StepRecord,
         dispatch::{Claim, RequestContext},
         ports::{ExpectedRevisions, RunStore},
         progress::{ProgressRecord, RunEvent},
@@ -35,7 +36,7 @@ use fairway_domain::{
         frozen_reference::FrozenReference,
         lane::{Lane, TargetLane},
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
-        review::{ApprovalRule, SelfApproval, ReleaseVerdict},
+        review::{ApprovalRule, ReleaseVerdict, SelfApproval},
     },
     slug::Slug,
     store::Revision,

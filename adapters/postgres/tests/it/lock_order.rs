@@ -195,3 +195,32 @@ async fn activation_locks_the_displaced_release_by_identifier() {
     holder_lock.batch_execute("COMMIT").await.unwrap();
     activation.await.unwrap().unwrap();
 }
+
+/// A recommendation of a rollback changes the rows of releases that waiting lane changes displace. It changes none of the
+/// conditions of these lane changes, so all of them commit.
+#[tokio::test]
+async fn lane_changes_commit_after_recommendations_about_displaced_releases() {
+    let fixture = Arc::new(Fixture::new().await);
+    let adviser = fixture.database.connect_as_owner().await.unwrap();
+    adviser.batch_execute("BEGIN").await.unwrap();
+    let mut changes = Vec::new();
+    for _ in 0..3 {
+        let (workload, displaced) = fixture.active().await;
+        let next = fixture.approved(&workload, &fixture.bindable().await).await;
+        let change = activation(&next, None);
+        assert_eq!(change.superseded, [displaced.release.release_id]);
+        let advise = format!("UPDATE release SET rollback_advised = true WHERE release_id = '{}'", id(&displaced));
+        adviser.batch_execute(&advise).await.unwrap();
+        changes.push(change);
+    }
+    let mut commits = JoinSet::new();
+    for change in changes {
+        let store = Arc::clone(&fixture.store);
+        commits.spawn(async move { store.commit_lane_change(scope(), change, None).await });
+    }
+    wait_for_lock_waits(&fixture, 1).await;
+    adviser.batch_execute("COMMIT").await.unwrap();
+    for result in commits.join_all().await {
+        result.unwrap();
+    }
+}

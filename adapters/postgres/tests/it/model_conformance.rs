@@ -90,7 +90,7 @@ impl<'a> StoredHistory<'a> {
         match decision {
             Decision::Binding(change) => store.commit_binding(scope(), change, None).await,
             Decision::Transition(change) => store.commit_transition(scope(), change, None).await,
-            Decision::ReleaseVerdict(change) => store.commit_review(scope(), change, None).await,
+            Decision::Verdict(change) => store.commit_review(scope(), change, None).await,
             Decision::Lanes(change) => store.commit_lane_change(scope(), *change, None).await.map(|_| ()),
         }
     }

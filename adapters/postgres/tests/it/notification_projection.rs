@@ -18,7 +18,7 @@ use fairway_domain::{
     notification_category::NotificationCategory,
     store::{CommitError, PageRequest},
     tenant::DEFAULT_TENANT_ID,
-    workload::{WorkloadStatus, Workload, WorkloadPatch, ports::WorkloadStore},
+    workload::{Workload, WorkloadPatch, WorkloadStatus, ports::WorkloadStore},
 };
 use fairway_postgres::Database;
 use fairway_testkit::TestDatabase;

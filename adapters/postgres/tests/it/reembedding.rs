@@ -78,7 +78,10 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     let added = ingest(&asset, documents(&[("a", "Forty days of leave.")]), revision);
     fixture.store.commit_documents(scope(), &added, None).await.unwrap();
     assert_eq!(same_documents(1).await, SameDocumentRevisions { first, last: IndexRevision::new(3) });
-    assert_eq!(same_documents(4).await, SameDocumentRevisions { first: IndexRevision::new(4), last: IndexRevision::new(4) });
+    assert_eq!(
+        same_documents(4).await,
+        SameDocumentRevisions { first: IndexRevision::new(4), last: IndexRevision::new(4) }
+    );
     assert_eq!(fixture.query_number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
 }
 

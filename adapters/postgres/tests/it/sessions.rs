@@ -72,7 +72,7 @@ async fn statements_of_sessions_find_their_rows_by_an_index() {
         store.store_renewed_tokens(scope(), claim, &[2]).await.unwrap();
         SessionStore::complete_renewal(store, scope(), claim, &session.groups, &[2]).await.unwrap();
         store.release_renewal(scope(), claim).await.unwrap();
-        for target in [LogoutTarget::IssuerSession("none".to_owned()), LogoutTarget::FactSubject(found.subject)] {
+        for target in [LogoutTarget::IssuerSession("none".to_owned()), LogoutTarget::Subject(found.subject)] {
             store.list_for_logout(&found.issuer, &target).await.unwrap();
         }
         let fact = session::ended_fact(id, &session.actor, SessionEnd::SignedOut, &stamp());

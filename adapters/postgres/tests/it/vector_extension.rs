@@ -42,8 +42,16 @@ async fn add(fixture: &StoreFixture, asset: &Asset, directions: &[(&str, [f32; 3
         document.chunks[0].vector = normalize_vector(vector);
     }
     let revision = fixture.store.current_revision(scope(), asset.asset_id).await.unwrap();
-    let change =
-        Ingest::decide_addition(asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), new_documents, revision, &stamp()).unwrap();
+    let change = Ingest::decide_addition(
+        asset,
+        fresh(),
+        SHORT_CHUNKS,
+        Some(local_model("m")),
+        new_documents,
+        revision,
+        &stamp(),
+    )
+    .unwrap();
     fixture.store.commit_documents(scope(), &change, None).await.unwrap();
 }
 

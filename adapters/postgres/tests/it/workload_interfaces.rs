@@ -46,7 +46,8 @@ async fn words_find_workloads_within_one_tenant() {
         workload_with_interface(&fixture, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" }))
             .await;
     let found = async |text: &str| {
-        let filter = RuntimeInterfaceFilter { words: Some(WordSet::from_texts([text])), ..RuntimeInterfaceFilter::default() };
+        let filter =
+            RuntimeInterfaceFilter { words: Some(WordSet::from_texts([text])), ..RuntimeInterfaceFilter::default() };
         let page = PageRequest::first(10);
         let found = WorkloadStore::list_runtime(&*fixture.store, scope(), &filter, page).await.unwrap();
         let (rows, total) = (found.rows, found.total);

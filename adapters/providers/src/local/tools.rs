@@ -39,7 +39,8 @@ mod tests {
             ToolDefinition { name: "weather".to_owned(), description: String::new(), input_schema: json!({}).into() };
         let text = "What is it like?\nCall: weather {\"city\": \"Bonn\"}\nCall: stocks {}\nCall: weather";
         let message = Message::text(MessageRole::User, text.to_owned());
-        let mut call = CompletionInput { messages: vec![message], tools: vec![definition], ..CompletionInput::default() };
+        let mut call =
+            CompletionInput { messages: vec![message], tools: vec![definition], ..CompletionInput::default() };
         let calls = requested_calls(&call, text);
         let parts: Vec<(&str, &str, &str)> =
             calls.iter().map(|call| (call.id.as_str(), call.name.as_str(), call.arguments.as_str())).collect();

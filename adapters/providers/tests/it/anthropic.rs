@@ -1,7 +1,9 @@
 //! The adapter for Anthropic's API.
 
 use crate::support::{ForwardingListener, Protocol, call, complete_streaming, keys, minimal_call, route, tool_call};
-use fairway_domain::execution::provider::{Completion, CompletionInput, EmbeddingCall, Provider, ProviderError, ToolCall};
+use fairway_domain::execution::provider::{
+    Completion, CompletionInput, EmbeddingCall, Provider, ProviderError, ToolCall,
+};
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -97,7 +99,8 @@ async fn converts_tools_calls_and_results() {
 #[tokio::test]
 async fn system_prompt_alone_is_sent_as_user_message() {
     let (endpoint, provider) = serve(ScriptedResponse::json(&reply(json!([])))).await;
-    let system_prompt_only = call(CompletionInput { system_prompt: "Is it so?".to_owned(), ..CompletionInput::default() });
+    let system_prompt_only =
+        call(CompletionInput { system_prompt: "Is it so?".to_owned(), ..CompletionInput::default() });
     assert_eq!(provider.complete(&system_prompt_only, None).await.unwrap().text, "");
     let body = endpoint.requests()[0].json();
     let messages = json!([{ "role": "user", "content": [{ "type": "text", "text": "Is it so?" }] }]);

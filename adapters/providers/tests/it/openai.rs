@@ -98,7 +98,8 @@ async fn missing_token_counts_are_zero() {
 #[tokio::test]
 async fn system_prompt_alone_is_sent_as_user_message() {
     let (endpoint, provider) = serve(ScriptedResponse::json(&reply(&json!({ "content": "Yes." })))).await;
-    let system_prompt_only = call(CompletionInput { system_prompt: "Is it so?".to_owned(), ..CompletionInput::default() });
+    let system_prompt_only =
+        call(CompletionInput { system_prompt: "Is it so?".to_owned(), ..CompletionInput::default() });
     provider.complete(&system_prompt_only, None).await.unwrap();
     let messages = vec![Message::text(MessageRole::User, "Is it so?".to_owned())];
     provider.complete(&call(CompletionInput { messages, ..CompletionInput::default() }), None).await.unwrap();

@@ -88,7 +88,8 @@ pub(crate) async fn generate_asset_draft(
     let workspace = WorkspaceId::from(query.workspace_id);
     let key = idempotency.into_request_key(&caller.actor, || digest_in_workspace(body.digest(), query.workspace_id));
     let description = parse_description(&body.description)?;
-    let draft = api.services.draft_generator.generate_prompt_content(&caller, workspace, &description, key.as_ref()).await?;
+    let draft =
+        api.services.draft_generator.generate_prompt_content(&caller, workspace, &description, key.as_ref()).await?;
     let view = DraftView {
         draft_content: draft.content,
         warnings: draft.warnings.into_iter().map(VersionWarning::of).collect(),

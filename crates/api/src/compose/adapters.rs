@@ -24,7 +24,9 @@ use fairway_egress::{Allowance, EgressError, Guard, ServerMode, Url};
 use fairway_message_sender::{GuardedSender, MailServer};
 use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
 use fairway_operations::access::IdentityMode;
-use fairway_providers::{AccountConnection, AccountRouter, Anthropic, LocalProvider, OpenAi, ProviderWithAccountSettings};
+use fairway_providers::{
+    AccountConnection, AccountRouter, Anthropic, LocalProvider, OpenAi, ProviderWithAccountSettings,
+};
 use fairway_sandbox::{EmbeddedGateway, HttpGateway};
 use fairway_secrets::{CheckpointKeySource, SecretSigner, SecretSources, Vault};
 use fairway_tool_client::ToolAndHookClient;
@@ -127,7 +129,7 @@ fn message_sender(
 fn checkpoint_signer(settings: &Settings, secrets: &Arc<dyn SecretReader>) -> Arc<dyn CheckpointSigner> {
     let current = settings.checkpoint_key.clone().map_or_else(
         || CheckpointKeySource::GeneratedFile(settings.data_dir.join("checkpoint.key")),
-        CheckpointKeySource::ValueReference,
+        CheckpointKeySource::Reference,
     );
     let generate = || Secret::new(BASE64_STANDARD.encode(SystemIds.secret()));
     Arc::new(SecretSigner::new(Arc::clone(secrets), current, settings.checkpoint_previous_key.clone(), generate))

@@ -7,7 +7,7 @@ use fairway_domain::erasure::ErasureRefusal;
 pub(super) fn map_erasure_refusal(refusal: ErasureRefusal) -> ApiError {
     let message = refusal.to_string();
     match refusal {
-        ErasureRefusal::FactSubject => FieldProblem::new("subject", "invalid", message).into(),
+        ErasureRefusal::Subject => FieldProblem::new("subject", "invalid", message).into(),
         ErasureRefusal::SelfApproval => ApiError::new(StatusCode::FORBIDDEN, "self_approval_not_allowed", message),
         ErasureRefusal::NotRequested { status } => {
             let valid: Vec<&str> = Vec::new();

@@ -36,7 +36,7 @@ use fairway_domain::{
     release::{ReleaseRefusal, SELF_APPROVAL_REMEDY, StateName, frozen_reference::UnresolvedReference},
     slug::Slug,
     store::{Conflict, StoreError, StoreFault},
-    workload::{WorkloadStatus, WorkloadRefusal, interface::InterfaceProblem},
+    workload::{WorkloadRefusal, WorkloadStatus, interface::InterfaceProblem},
 };
 use fairway_operations::{Failure, RunRefusal, ToolRefusal};
 use serde_json::{Value, json};
@@ -333,7 +333,8 @@ fn map_workload_refusal(refusal: WorkloadRefusal) -> ApiError {
             ApiError::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
         }
         WorkloadRefusal::Transition { from, .. } => {
-            let valid: Vec<&str> = from.valid_transitions().iter().map(|status| WorkloadStatus::as_str(*status)).collect();
+            let valid: Vec<&str> =
+                from.valid_transitions().iter().map(|status| WorkloadStatus::as_str(*status)).collect();
             invalid_transition(refusal.code(), from.as_str(), valid)
         }
     }

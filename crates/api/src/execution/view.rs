@@ -4,7 +4,7 @@ use super::{RunErrorView, parse_stored_output};
 use crate::error::ApiError;
 use fairway_domain::execution::{
     Execution, StepRow,
-    usage::{ListedExecution, WorkloadSlugAndUsage},
+    usage::{ListedExecution, RunUsageSummary},
 };
 use fairway_operations::execution::{CitedDocument, ExecutionDetail};
 use serde::Serialize;
@@ -127,7 +127,11 @@ impl ExecutionView {
         Self::of(&listed.execution, None, Some(&listed.summary))
     }
 
-    fn of(execution: &Execution, steps: Option<&[StepRow]>, summary: Option<&WorkloadSlugAndUsage>) -> Result<Self, ApiError> {
+    fn of(
+        execution: &Execution,
+        steps: Option<&[StepRow]>,
+        summary: Option<&RunUsageSummary>,
+    ) -> Result<Self, ApiError> {
         let usage = summary.map(|summary| summary.usage).unwrap_or_default();
         let duration = execution.finished_at.map(|end| execution.started_at.duration_until(end));
         let completed_at = execution.finished_at.map(|at| at.to_string());

@@ -200,7 +200,8 @@ impl Authenticator {
                 return Err(unavailable_provider(retry_after).log_cause(&refusal));
             }
         };
-        let claims = api.services.identity_resolver.resolve_claims(&identity, selected_tenant, request_id_or_new()).await?;
+        let claims =
+            api.services.identity_resolver.resolve_claims(&identity, selected_tenant, request_id_or_new()).await?;
         let may_name_actor =
             api.services.executions.is_delegating_client(&claims) && accepts_delegation(request.path());
         if request.headers().contains_key(&ACTOR) && !may_name_actor {

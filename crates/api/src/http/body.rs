@@ -135,7 +135,10 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
         // Frees the received bytes now, because only the parsed document is still needed.
         drop(bytes);
         // The previous reservation was an upper bound, so this one only shrinks and never waits.
-        memory.resize_for_values(heap_bytes.saturating_mul(DOCUMENT_COPIES)).await.map_err(|_| ApiError::unavailable())?;
+        memory
+            .resize_for_values(heap_bytes.saturating_mul(DOCUMENT_COPIES))
+            .await
+            .map_err(|_| ApiError::unavailable())?;
         // The reservation lasts until the response: the handler derives further data from the document.
         request.extensions_mut().insert(memory);
         let value = deserialize_strict(&document)

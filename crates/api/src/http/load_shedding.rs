@@ -378,7 +378,8 @@ mod tests {
         // After a pause the first refusal is sent at once.
         let later = now + Duration::from_secs(1);
         assert_eq!(shedder.reserve_refusal_time(later), later);
-        let delays: Vec<Duration> = (0..REFUSALS_PER_SECOND).map(|_| shedder.reserve_refusal_time(later) - later).collect();
+        let delays: Vec<Duration> =
+            (0..REFUSALS_PER_SECOND).map(|_| shedder.reserve_refusal_time(later) - later).collect();
         assert!(delays.iter().all(|delay| (interval..=MAX_REFUSAL_DELAY).contains(delay)));
         assert_eq!(delays.last(), Some(&MAX_REFUSAL_DELAY), "the delay is bounded for any number of refusals");
     }

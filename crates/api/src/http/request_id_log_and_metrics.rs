@@ -8,7 +8,8 @@ use crate::{
     caller::is_guest,
     error::ApiError,
     http::{
-        HttpState, connection_guard::ConnectionActivity, deprecation::Deprecation, shutdown_signal::ReportedShutdownState,
+        HttpState, connection_guard::ConnectionActivity, deprecation::Deprecation,
+        shutdown_signal::ReportedShutdownState,
     },
     metrics::{CompletedRequest, Method},
     telemetry,

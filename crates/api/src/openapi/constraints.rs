@@ -20,7 +20,7 @@ use fairway_domain::{
         script::Language,
     },
     knowledge::document::DocumentId,
-    memory::{MAX_SESSION_CHARS, ConversationSessionId},
+    memory::{ConversationSessionId, MAX_SESSION_CHARS},
     notification::{
         Channel, Severity,
         inbox::InboxStatus,
@@ -33,7 +33,7 @@ use fairway_domain::{
     slug::MAX_SLUG,
     tenant::MAX_WORKSPACE_SLUG,
     use_case::{UseCaseStatus, gaps::ReferenceAvailability},
-    workload::{IntendedUse, WorkloadStatus as WorkloadStatus},
+    workload::{IntendedUse, WorkloadStatus},
 };
 use patterns::{
     ACTOR, CHECKSUM, ENTITY_TAGS, ERASED_ACTOR, ERROR_CODE, EVENT_NUMBER, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME,

@@ -102,7 +102,7 @@ impl RollbackView {
 
 /// The recommendation whether to roll back a release.
 #[derive(Serialize, ToSchema)]
-#[schema(as = RollbackAssessment)]
+#[schema(as = RollbackRecommendation)]
 pub(crate) struct RecommendationView {
     recommended: bool,
     /// Fraction of failed and timed out runs; 0 without runs.

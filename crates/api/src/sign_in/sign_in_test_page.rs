@@ -15,7 +15,7 @@ use crate::{
 use actix_web::{HttpRequest, HttpResponse, guard, http::StatusCode, web};
 use fairway_domain::access::{
     Caller, GrantSource, Permission,
-    identity::{InvalidToken, MappingRule, MappingOutcome},
+    identity::{InvalidToken, MappingOutcome, MappingRule},
     sign_in_provider::{SignInError, SignInProvider, SignedInPerson},
 };
 use fairway_operations::access::{ClockDifference, TestSignInReport, TestedPrincipal};

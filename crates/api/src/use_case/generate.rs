@@ -23,7 +23,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     MaybeReplayed,
-    use_case::{PlanOrQuestion, GenerationResult, PlanWarning, RefineRequest, RefinementOutcome},
+    use_case::{GenerationResult, PlanOrQuestion, PlanWarning, RefineRequest, RefinementOutcome},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -5,7 +5,9 @@ use crate::{
     caller::{IdentifiedCaller, RuntimeClient},
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{body::to_validation_errors, paging::ListRequest, path::Path, request_id_log_and_metrics::request_id_or_new},
+    http::{
+        body::to_validation_errors, paging::ListRequest, path::Path, request_id_log_and_metrics::request_id_or_new,
+    },
     openapi::{ErrorBody, PageParams, ReadRefusals, ShareTokenParams},
     response::ResourceResponse,
 };
@@ -143,7 +145,7 @@ pub(crate) struct ThemeShape {
 
 /// The thresholds of the rollback recommendation.
 #[derive(ToSchema)]
-#[schema(as = RollbackThresholds)]
+#[schema(as = RolloutConfig)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct RollbackThresholdsShape {
     /// Number of evaluated runs; default 20.

@@ -444,7 +444,8 @@ async fn only_own_hosts_are_served() {
 async fn production_releases_in_oidc_mode_require_a_real_model() {
     let (issuer, local, app) = start().await;
     let fixtures = local.fixtures();
-    let versions = [fixtures.ticket_prompt("p").await, fixtures.model_policy("m").await, fixtures.allow_all_policy("b").await];
+    let versions =
+        [fixtures.ticket_prompt("p").await, fixtures.model_policy("m").await, fixtures.allow_all_policy("b").await];
     let workload = fixtures.workload("main").await;
     fixtures.bind_role("user:op", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let operator = issuer.person_token("op", &[]);

@@ -33,8 +33,11 @@ async fn verification_reports_every_difference() {
     let services = app.services();
     let verified = services.artifacts.verify_version_artifacts().await.unwrap();
     assert_eq!((verified.versions, verified.discrepancies.len()), (1, 0));
-    let (changed, missing, row) =
-        (fixtures.ticket_prompt("changed").await, fixtures.ticket_prompt("missing").await, fixtures.ticket_prompt("row").await);
+    let (changed, missing, row) = (
+        fixtures.ticket_prompt("changed").await,
+        fixtures.ticket_prompt("missing").await,
+        fixtures.ticket_prompt("row").await,
+    );
     fs::write(artifact_file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
     fs::remove_file(artifact_file(&app, &missing)).unwrap();
     // The test disables the append-only trigger to simulate a corrupted row.

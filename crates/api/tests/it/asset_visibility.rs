@@ -51,7 +51,8 @@ async fn principal_grant_reveals_only_its_asset_until_revoked() {
     let workspace = fixtures.workspace("here", "here").await;
     let other_workspace = fixtures.workspace("there", "there").await;
     let workspace_fixtures = fixtures.in_workspace(&workspace);
-    let (visible, hidden) = (workspace_fixtures.ticket_prompt("shown").await, workspace_fixtures.ticket_prompt("hidden").await);
+    let (visible, hidden) =
+        (workspace_fixtures.ticket_prompt("shown").await, workspace_fixtures.ticket_prompt("hidden").await);
     fixtures.bind_role("user:ada", "viewer", "workspace", Some(&other_workspace)).await;
     // The only role of this caller was revoked.
     let revoked = fixtures.bind_role("user:bob", "viewer", "workspace", Some(&other_workspace)).await;

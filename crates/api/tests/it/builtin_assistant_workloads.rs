@@ -40,7 +40,8 @@ async fn assistant_can_be_released_and_suspended_but_not_retired() {
     assert_eq!(app.patch(&path, json!({ "status": "suspended" })).await.expect(200)["status"], "suspended");
     app.patch(&path, json!({ "status": "retired" })).await.expect_refusal(409, "builtin_workload");
     app.patch(&path, json!({ "status": "registered", "description": "Ours" })).await.expect(200);
-    let versions = [fixtures.ticket_prompt("p").await, fixtures.model_policy("m").await, fixtures.allow_all_policy("l").await];
+    let versions =
+        [fixtures.ticket_prompt("p").await, fixtures.model_policy("m").await, fixtures.allow_all_policy("l").await];
     let release = fixtures.approved_release(id, &versions).await;
     fixtures.transition(&release, "active").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });

@@ -30,7 +30,11 @@ struct Load {
 
 impl Load {
     fn configured() -> Self {
-        if fairway_testkit::is_long_form_requested() { Self { clients: 64, rounds: 200 } } else { Self { clients: 16, rounds: 6 } }
+        if fairway_testkit::is_long_form_requested() {
+            Self { clients: 64, rounds: 200 }
+        } else {
+            Self { clients: 16, rounds: 6 }
+        }
     }
 }
 

@@ -314,8 +314,9 @@ async fn stored_versions_run_after_validation_became_stricter() {
     }
     sql.push_str("ALTER TABLE asset_version ENABLE TRIGGER append_only");
     owner.batch_execute(&sql).await.unwrap();
-    let workload =
-        fixtures.active_workload_with_bindings("main", vec![policy, model, fixtures.ticket_prompt("prompt").await]).await;
+    let workload = fixtures
+        .active_workload_with_bindings("main", vec![policy, model, fixtures.ticket_prompt("prompt").await])
+        .await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "billing");
 }
 

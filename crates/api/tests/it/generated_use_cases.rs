@@ -281,7 +281,11 @@ async fn changes_are_as_visible_as_the_bundle() {
 #[tokio::test]
 async fn generator_learns_no_more_than_the_caller() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
-    let app = TestApp::builder().decorate_access_store(PermissionsByActorName::decorator()).provider(provider.clone()).start().await;
+    let app = TestApp::builder()
+        .decorate_access_store(PermissionsByActorName::decorator())
+        .provider(provider.clone())
+        .start()
+        .await;
     let fixture = WorkspaceFixture::create(&app).await;
     fixture.create_connection("crm-canary").await;
     let mut bundle = fixture.bundle(&[]);

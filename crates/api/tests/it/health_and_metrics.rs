@@ -280,7 +280,7 @@ async fn stop_is_logged_after_all_components_have_stopped() {
     let (telemetry, _database) = CapturedServer::start("info").await.shut_down().await;
     let lines = telemetry.log_lines();
     let position = |message: &str| lines.iter().position(|line| line["message"] == message);
-    let released = position("shutting down: released the leases of active runs");
+    let released = position("shutting down: released active runs to other workers, or ended them");
     let stop_position = position("server stopped");
     assert!(released.is_some() && stop_position > released, "{}", telemetry.log);
 }

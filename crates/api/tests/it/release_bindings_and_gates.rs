@@ -184,8 +184,9 @@ async fn verdict_on_changed_bindings_is_refused() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    let release =
-        fixtures.draft(&workload, &[fixtures.allow_all_policy("policy").await, fixtures.ticket_prompt("prompt").await]).await;
+    let release = fixtures
+        .draft(&workload, &[fixtures.allow_all_policy("policy").await, fixtures.ticket_prompt("prompt").await])
+        .await;
     fixtures.transition(&release, "review_ready").await;
     let (second_connection, owner) =
         (app.database().connect_as_owner().await.unwrap(), app.database().connect_as_owner().await.unwrap());

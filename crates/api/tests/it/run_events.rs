@@ -290,7 +290,7 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
     let response = app.get(execution_path(id, "/events")).as_actor("anonymous").header("X-Result-Token", token).await;
     response.expect_refusal(429, "too_many_streams");
     assert!(response.header("retry-after").is_some(), "{response}");
-    // Another run, without a stream, returns its identifier and its result token.
+    // The limit refuses the stream of a further run, so the response contains its identifier and its result token.
     let started = run(&app, &workload).as_actor("anonymous").header("accept", "text/event-stream").await.expect(202);
     assert!(started["result_token"].is_string() && started["execution_id"].is_string(), "{started}");
     provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));

@@ -88,7 +88,8 @@ async fn add_checkpoint(state: web::Data<WitnessState>, body: String) -> HttpRes
     }
     *tree = (to_size, to_root);
     let signature = state.signing.sign(&cosigned_message(note.text(), SECONDS));
-    let cosigned = SignedNote::new(note.text().to_owned(), vec![state.key.cosignature_line(SECONDS, &signature)]).unwrap();
+    let cosigned =
+        SignedNote::new(note.text().to_owned(), vec![state.key.cosignature_line(SECONDS, &signature)]).unwrap();
     let (_, lines) =
         cosigned.to_string().rsplit_once("\n\n").map(|(text, lines)| (text.len(), lines.to_owned())).unwrap();
     HttpResponse::Ok().body(lines)

@@ -51,7 +51,8 @@ enum TokenUse {
 impl TokenUse {
     fn of(connection: &Value) -> Self {
         let kind = ConnectorKind::parse(string_or_empty(connection, "connector_kind"));
-        let has_token = connection.get("secret_bindings").is_some_and(|bindings| bindings.get(TOKEN_SECRET_BINDING_NAME).is_some());
+        let has_token =
+            connection.get("secret_bindings").is_some_and(|bindings| bindings.get(TOKEN_SECRET_BINDING_NAME).is_some());
         match kind {
             Some(ConnectorKind::Http) if has_token => Self::Sent,
             Some(ConnectorKind::Http) => Self::Missing,

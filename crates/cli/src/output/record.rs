@@ -83,7 +83,8 @@ fn columns(items: &[Value]) -> Vec<(String, String)> {
             names.push(name);
         }
     }
-    // Identifiers are omitted because they are long. The JSON format shows all members.
+    // If there are too many columns, identifiers are omitted first, because they are long. The JSON format shows all
+    // members.
     if names.len() > MAX_COLUMNS {
         let mut without_ids: Vec<&str> = names.iter().copied().filter(|name| !name.ends_with("_id")).collect();
         without_ids.truncate(MAX_COLUMNS);

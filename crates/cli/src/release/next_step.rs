@@ -107,8 +107,7 @@ fn print_warnings(gates: &[Value]) {
 /// The server's messages of the blocked approval gates, with the numbers of existing and of required approvals.
 fn missing_approvals(gates: &[Value]) -> impl Iterator<Item = String> {
     let is_missing = |gate: &&Value| {
-        string_or_empty(gate, "gate") == "approvals"
-            && string_or_empty(gate, "verdict") == GateResult::Blocked.as_str()
+        string_or_empty(gate, "gate") == "approvals" && string_or_empty(gate, "verdict") == GateResult::Blocked.as_str()
     };
     gates.iter().filter(is_missing).map(|gate| format!("approvals: {}", string_or_empty(gate, "message")))
 }

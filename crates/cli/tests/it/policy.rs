@@ -1,7 +1,7 @@
 //! `policy test`: tests the bundles and scenarios of a directory offline.
 
 use crate::{Terminal, make_directory, path_text, root};
-use fairway_domain::policy::{Obligation, DecisionOutcome};
+use fairway_domain::policy::{DecisionOutcome, Obligation};
 use serde_json::Value;
 use std::fmt::Write as _;
 

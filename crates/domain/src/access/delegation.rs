@@ -37,7 +37,11 @@ impl OnBehalfOfFields {
     ///
     /// # Errors
     /// When the client is not a delegating service, or a field is missing or invalid.
-    pub fn delegated_principal(&self, trust: DelegationTrust, auth_mode: &str) -> Result<Option<ActorRef>, DelegationRefusal> {
+    pub fn delegated_principal(
+        &self,
+        trust: DelegationTrust,
+        auth_mode: &str,
+    ) -> Result<Option<ActorRef>, DelegationRefusal> {
         let Self { execution_mode, actor_ref, actor_type, actor_auth_mode } = self;
         if [execution_mode, actor_ref, actor_type, actor_auth_mode].iter().all(|field| field.is_none()) {
             return Ok(None);

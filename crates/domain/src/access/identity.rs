@@ -11,7 +11,7 @@ mod pinned_identity;
 mod unverified_token;
 
 pub use claims::{ClaimRules, ClaimedIdentity};
-pub use mapping_verdicts::{MappingRule, MappingOutcome, NameHolder, evaluate_claim_mappings, evaluate_pin_rule};
+pub use mapping_verdicts::{MappingOutcome, MappingRule, NameHolder, evaluate_claim_mappings, evaluate_pin_rule};
 pub use pinned_identity::{
     IdentityRefusal, IdentityStore, PinnedIdentity, ReplacedFields, group_actor, group_actors, name_to_pin, tenant_slug,
 };
@@ -177,7 +177,7 @@ pub enum InvalidToken {
     Nonce,
     /// The subject (`sub`) is absent, not a string or too long.
     #[error("the token has no usable subject")]
-    FactSubject,
+    Subject,
     /// The value of a claim has a wrong type.
     #[error("a claim of the token has a wrong type")]
     ClaimType,
@@ -223,7 +223,7 @@ impl InvalidToken {
             Self::PortalOnly => "token_portal_only",
             Self::OtherPurpose => "token_purpose",
             Self::Nonce => "token_nonce",
-            Self::FactSubject => "token_subject",
+            Self::Subject => "token_subject",
             Self::ClaimType => "token_claim_type",
             Self::Time => "token_time",
             Self::Expired { .. } => "token_expired",
@@ -251,7 +251,7 @@ impl InvalidToken {
             | Self::PortalOnly
             | Self::OtherPurpose
             | Self::Nonce
-            | Self::FactSubject
+            | Self::Subject
             | Self::ClaimType
             | Self::Time
             | Self::UnknownKey

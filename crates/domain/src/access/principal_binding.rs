@@ -2,7 +2,7 @@
 
 use super::{ActorKind, ActorRef};
 use crate::{
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{PrincipalBindingId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,

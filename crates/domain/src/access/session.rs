@@ -2,8 +2,8 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
-    id::{IdentityId, RenewalId, ConversationSessionId, TenantId},
+    audit::{Fact, FactKind, FactSubject, Stamp},
+    id::{ConversationSessionId, IdentityId, RenewalId, TenantId},
     share_link::TokenHash,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -239,14 +239,14 @@ pub enum LogoutTarget {
     /// The session with this identifier of the identity provider (`sid`).
     IssuerSession(String),
     /// Every session of this subject.
-    FactSubject(String),
+    Subject(String),
 }
 
 impl fmt::Debug for LogoutTarget {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::IssuerSession(_) => "IssuerSession(…)",
-            Self::FactSubject(_) => "Subject(…)",
+            Self::Subject(_) => "Subject(…)",
         })
     }
 }
@@ -302,7 +302,12 @@ pub trait SessionStore: Send + Sync {
     /// Ends the claim of a renewal that failed.
     async fn release_renewal(&self, scope: TenantScope, claim: RenewalLease) -> Result<(), StoreError>;
     /// Ends a session. Fails with [`CommitError::Stale`] if it has already ended.
-    async fn commit_end(&self, scope: TenantScope, session: ConversationSessionId, fact: Fact) -> Result<(), CommitError>;
+    async fn commit_end(
+        &self,
+        scope: TenantScope,
+        session: ConversationSessionId,
+        fact: Fact,
+    ) -> Result<(), CommitError>;
     /// Lists the sessions of all tenants that a logout token ends.
     async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<SessionForLogout>, StoreError>;
     /// Deletes sessions that ended or expired more than a day ago, and returns their number.

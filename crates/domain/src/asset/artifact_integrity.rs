@@ -3,7 +3,7 @@
 
 use super::{AssetVersion, NewVersion, canonical::Checksum};
 use crate::{
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{ArtifactId, AssetId, AssetVersionId, ReleaseId, WorkspaceId},
     notification_category::NotificationCategory,
     transparency_log::{FullTile, TileCoordinate, TreeHash},

@@ -3,7 +3,7 @@
 use super::{Asset, AssetRefusal};
 use crate::{
     access::{ActorKind, ActorRef, rights::VisibleScopes},
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{AssetGrantId, AssetId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, CommitError, Page, PageRequest, StoreError, aggregate},

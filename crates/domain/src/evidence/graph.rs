@@ -2,8 +2,8 @@
 //! specification, evidence graph.
 
 use super::{
-    EvidenceArtifactRow, ChainApproval, ChainVersion, ChainRelease, ChainWorkload, RunEvidence, GovernanceChain,
-    ImposedObligation, RecordedDecision, RetrievalRow,
+    ChainApproval, ChainRelease, ChainVersion, ChainWorkload, EvidenceArtifactRow, GovernanceChain, ImposedObligation,
+    RecordedDecision, RetrievalRow, RunEvidence,
 };
 use crate::id::AssetVersionId;
 use std::collections::{BTreeMap, BTreeSet};

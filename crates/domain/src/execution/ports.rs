@@ -4,12 +4,12 @@ use super::{
     Acceptance, Execution, FinishRecord, Payload, Status, StepRow,
     dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
     progress::ProgressRecord,
-    usage::{ListedExecution, WorkloadSlugAndUsage},
+    usage::{ListedExecution, RunUsageSummary},
 };
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
     evidence::{
-        EvidenceArtifactWithContent, RunEvidence, EvidenceSnapshot, StoredEvidenceArtifact,
+        EvidenceArtifactWithContent, EvidenceSnapshot, RunEvidence, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
@@ -204,7 +204,7 @@ pub trait ExecutionReadStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<ListedExecution>, StoreError>;
     /// Loads the summary of a run; `None` if it does not exist.
-    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<WorkloadSlugAndUsage>, StoreError>;
+    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunUsageSummary>, StoreError>;
     /// Loads the evidence of a run, without the notes of the approvals.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunEvidence>, StoreError>;
     /// Loads the notes of these approvals in no particular order. The result omits erased notes.

@@ -1,6 +1,8 @@
 //! The check of a provider account. It sends one short request and describes the result in one sentence.
 
-use super::provider::{CompletionInput, Message, MessageRole, ProviderCall, ProviderError, ProviderFailure, RouteTarget};
+use super::provider::{
+    CompletionInput, Message, MessageRole, ProviderCall, ProviderError, ProviderFailure, RouteTarget,
+};
 use crate::secret::ServerSecretRef;
 use std::{sync::Arc, time::Duration};
 

@@ -283,8 +283,8 @@ impl<'r> PendingReview<'r> {
         stamp: &Stamp,
         mut moment: Moment,
     ) -> EvidenceArtifact {
-        let note =
-            note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.new_salt() });
+        let note = note
+            .map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.new_salt() });
         let body = Map::from_iter([
             ("outcome".to_owned(), json!(verdict.as_str())),
             ("reviewed_by".to_owned(), json!(stamp.actor.to_string())),

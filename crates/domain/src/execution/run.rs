@@ -41,7 +41,7 @@ use crate::{
 };
 use agent::Agent;
 use effects::{AwaitedResponse, PendingStep, StepProgress};
-pub use effects::{FinishedRun, RunEffect, RunInput, RunEnd};
+pub use effects::{FinishedRun, RunEffect, RunEnd, RunInput};
 use interceptors::{ActiveStep, Continuation, Interception};
 pub use interruption::Interruption;
 use memory::ConversationState;

@@ -6,7 +6,7 @@ use crate::{
         mcp_server::{McpConnectionSettings, ToolPin},
         tool::RepeatSafety,
     },
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{AssetId, ExecutionId, WorkspaceId},
     notification_category::NotificationCategory,
 };

@@ -70,7 +70,7 @@ impl ModelUsage {
 
 /// Data that a list of runs shows for each run in addition to the stored execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WorkloadSlugAndUsage {
+pub struct RunUsageSummary {
     /// The slug of the run's workload.
     pub workload_slug: String,
     /// The tokens and the cost of all model calls of the run.
@@ -83,7 +83,7 @@ pub struct ListedExecution {
     /// The execution.
     pub execution: Execution,
     /// The execution's workload, tokens and cost.
-    pub summary: WorkloadSlugAndUsage,
+    pub summary: RunUsageSummary,
 }
 
 /// The properties by which a usage report groups runs into rows.

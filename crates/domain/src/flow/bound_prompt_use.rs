@@ -2,7 +2,7 @@
 
 use super::{
     Step, StepKind,
-    reference::{ValueReference, Template},
+    reference::{Template, ValueReference},
 };
 use crate::asset::kind::AssetKind;
 
@@ -13,7 +13,8 @@ pub const CONVERSATION_INPUTS: [&str; 3] = ["prompt", "message", "messages"];
 /// bound prompt.
 #[must_use]
 pub fn is_bound_prompt_template(template: Option<&Template>) -> bool {
-    let is_bound = |reference: &ValueReference| matches!(reference, ValueReference::Release { role: AssetKind::PromptTemplate });
+    let is_bound =
+        |reference: &ValueReference| matches!(reference, ValueReference::Release { role: AssetKind::PromptTemplate });
     template.is_none_or(|template| template.references().into_iter().any(is_bound))
 }
 

@@ -3,7 +3,7 @@
 use super::{
     Action, Flow, MAX_AGENT_TURNS, MAX_STEPS, Step, StepKind, StepOutputMapping, SuccessTarget, ToolChoice, Trigger,
     problems::{LocatedProblem, Path, ProblemList},
-    reference::{ValueReference, ReferenceRefusal, Template, TextTemplate, is_name, is_step_id},
+    reference::{ReferenceRefusal, Template, TextTemplate, ValueReference, is_name, is_step_id},
     step_rules,
 };
 use crate::number;

@@ -105,7 +105,7 @@ pub struct TextTemplate {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum TextPart {
     Literal(String),
-    ValueReference(ValueReference),
+    Reference(ValueReference),
 }
 
 impl TextTemplate {
@@ -121,7 +121,7 @@ impl TextTemplate {
             if !before.is_empty() {
                 parts.push(TextPart::Literal(before.to_owned()));
             }
-            parts.push(TextPart::ValueReference(parse_reference(inner.trim_matches(' '))?));
+            parts.push(TextPart::Reference(parse_reference(inner.trim_matches(' '))?));
             rest = tail;
         }
         if !rest.is_empty() {
@@ -147,7 +147,7 @@ impl TextTemplate {
     /// A text that consists only of one reference.
     #[must_use]
     pub fn from_reference(reference: ValueReference) -> Self {
-        Self { source: format!("{{{{{reference}}}}}"), parts: vec![TextPart::ValueReference(reference)] }
+        Self { source: format!("{{{{{reference}}}}}"), parts: vec![TextPart::Reference(reference)] }
     }
 
     /// The text as written in the content.
@@ -160,7 +160,7 @@ impl TextTemplate {
     pub fn references(&self) -> impl Iterator<Item = &ValueReference> {
         self.parts.iter().filter_map(|part| match part {
             TextPart::Literal(_) => None,
-            TextPart::ValueReference(reference) => Some(reference),
+            TextPart::Reference(reference) => Some(reference),
         })
     }
 
@@ -173,7 +173,7 @@ impl TextTemplate {
         budget: &mut ValueBudget,
         depth: usize,
     ) -> Result<Value, ResolveError> {
-        if let [TextPart::ValueReference(only)] = self.parts.as_slice() {
+        if let [TextPart::Reference(only)] = self.parts.as_slice() {
             let value = lookup(scope, only)?;
             budget.charge_at(&value, depth)?;
             return Ok(value.into_owned());
@@ -183,7 +183,7 @@ impl TextTemplate {
         for part in &self.parts {
             match part {
                 TextPart::Literal(text) => writer.push(text)?,
-                TextPart::ValueReference(reference) => match lookup(scope, reference)?.as_ref() {
+                TextPart::Reference(reference) => match lookup(scope, reference)?.as_ref() {
                     Value::Null => {}
                     Value::String(text) => writer.push(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {

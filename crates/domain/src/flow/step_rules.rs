@@ -8,7 +8,7 @@ use super::{
     MAX_STEPS,
     parser::StepType,
     problems::{Path, ProblemList},
-    reference::{ValueReference, TextTemplate},
+    reference::{TextTemplate, ValueReference},
 };
 use serde_json::{Map, Value};
 use std::{

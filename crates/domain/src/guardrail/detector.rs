@@ -158,8 +158,8 @@ impl Detector {
             }
             Self::MaxLength(limit) => {
                 let count = u64::from(count_chars(value) > *limit);
-                let masked =
-                    (action == GuardrailAction::Mask && count > 0).then(|| (truncate_texts(value, *limit), context.clone()));
+                let masked = (action == GuardrailAction::Mask && count > 0)
+                    .then(|| (truncate_texts(value, *limit), context.clone()));
                 Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::JsonSchema(schema) => {
@@ -184,7 +184,8 @@ fn find_personal_data(
     let mut counts = redactor.redact(&mut masked.0);
     counts.add_all(&redactor.redact(&mut masked.1));
     let classes: Vec<(PersonalDataClass, u64)> = counts.iter().collect();
-    let mut triggered: Vec<GuardrailAction> = classes.iter().filter_map(|(class, _)| actions.get(class).copied()).collect();
+    let mut triggered: Vec<GuardrailAction> =
+        classes.iter().filter_map(|(class, _)| actions.get(class).copied()).collect();
     triggered.sort_unstable();
     triggered.dedup();
     let changed = triggered.contains(&GuardrailAction::Mask).then_some(masked);

@@ -1,7 +1,7 @@
 //! Evaluates all guardrails of a stage. The check owns all its data, so that it can run on another thread.
 
 use super::{
-    GuardrailAction, Enforcement, Guardrail, Guardrails, OnError, Stage,
+    Enforcement, Guardrail, GuardrailAction, Guardrails, OnError, Stage,
     detector::{Budget, DetectorError, DetectorResult},
     rewrite_texts::estimate_bytes,
 };

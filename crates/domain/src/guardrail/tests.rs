@@ -89,7 +89,8 @@ fn pii_applies_the_action_of_each_entity_alias() {
     assert_eq!(result.value, json!({ "a@example.com": "a@example.com from 10.0.0.1 by [card]" }));
     assert!(result.requires_review && result.is_changed);
     assert_eq!(result.findings[0].to_json()["entities"], json!({ "email": 2, "ip": 1, "card": 1 }));
-    let check = GuardrailCheck::new(guardrails(configuration), Stage::Output, json!("x"), MAX_BYTES_INSPECTED_PER_RUN, 1 << 20);
+    let check =
+        GuardrailCheck::new(guardrails(configuration), Stage::Output, json!("x"), MAX_BYTES_INSPECTED_PER_RUN, 1 << 20);
     let result = check.with_context(json!({ "trace": "4111 1111 1111 1111" })).run(&Redactor::default());
     assert_eq!((result.value, result.context), (json!("x"), json!({ "trace": "[card]" })));
 }
@@ -164,7 +165,13 @@ fn reports_unsupported_parts_and_fails_closed() {
 fn brief_checks_depend_on_evaluations_not_bytes() {
     let redactor = Redactor::default();
     let check_of = |configuration: Value, value: Value| {
-        GuardrailCheck::new(guardrails(json!([configuration])), Stage::Output, value, MAX_BYTES_INSPECTED_PER_RUN, 1 << 20)
+        GuardrailCheck::new(
+            guardrails(json!([configuration])),
+            Stage::Output,
+            value,
+            MAX_BYTES_INSPECTED_PER_RUN,
+            1 << 20,
+        )
     };
     let backwards = || guardrail("regex", "block", json!({ "pattern": ".*[^A-Z]|[A-Z]" }));
     let (short, long) = ("A".repeat(300), "A".repeat(1_000));

@@ -4,7 +4,7 @@ use super::document::KnowledgeRefusal;
 use crate::{
     access::ActorRef,
     asset::Asset,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{AssetId, RevocationId},
     note::MAX_NOTE_CHARS,
     notification_category::NotificationCategory,

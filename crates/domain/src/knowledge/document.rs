@@ -8,7 +8,7 @@ use crate::{
         canonical::{Canonical, Checksum},
         kind::AssetKind,
     },
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{AssetId, ChunkId, DocumentEntryId, IngestId},
     store::{Change, Revision, aggregate},
     text::is_name,
@@ -84,7 +84,7 @@ pub enum DocumentSource {
     /// The request contains this text.
     Text(String),
     /// The text is read from this path in the artifact store, or from this URL.
-    ValueReference(String),
+    Reference(String),
 }
 
 /// A document in a request, before validation.
@@ -390,11 +390,11 @@ pub fn validate_drafts(drafts: &[DocumentDraft], source_type: SourceType) -> Res
         }
         match (source_type, &draft.source) {
             (SourceType::Inline, DocumentSource::Text(text)) => validate_text(text).map_err(refusal)?,
-            (SourceType::Inline, DocumentSource::ValueReference(_)) => return Err(refusal(DocumentFault::TextExpected)),
+            (SourceType::Inline, DocumentSource::Reference(_)) => return Err(refusal(DocumentFault::TextExpected)),
             (SourceType::Artifact | SourceType::Http, DocumentSource::Text(_)) => {
                 return Err(refusal(DocumentFault::SourceExpected));
             }
-            (SourceType::Artifact | SourceType::Http, DocumentSource::ValueReference(source)) => {
+            (SourceType::Artifact | SourceType::Http, DocumentSource::Reference(source)) => {
                 if !(1..=MAX_SOURCE_REF_BYTES).contains(&source.len()) {
                     return Err(refusal(DocumentFault::SourceNotFound));
                 }

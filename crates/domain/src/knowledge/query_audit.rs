@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     asset::Asset,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::WorkspaceId,
     notification_category::NotificationCategory,
 };

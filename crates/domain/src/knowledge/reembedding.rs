@@ -9,7 +9,7 @@ use super::{
 use crate::{
     access::ActorRef,
     asset::Asset,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{AssetId, ChunkId, IngestId},
     store::{Change, Revision, aggregate},
     time::Timestamp,

@@ -71,7 +71,11 @@ pub enum IndexWarning {
 impl IndexWarning {
     /// Lists the warnings about the index of a knowledge base that uses vector search.
     #[must_use]
-    pub fn of(embedding: &IndexEmbeddingModels, configured: &EmbeddingModel, coverage: VectorSearchCoverage) -> Vec<Self> {
+    pub fn of(
+        embedding: &IndexEmbeddingModels,
+        configured: &EmbeddingModel,
+        coverage: VectorSearchCoverage,
+    ) -> Vec<Self> {
         let model = match embedding {
             IndexEmbeddingModels::Empty => None,
             IndexEmbeddingModels::Uniform(model) => (model != configured).then_some(Self::ModelKept),

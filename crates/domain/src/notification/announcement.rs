@@ -2,11 +2,11 @@
 
 use crate::{
     access::{ActorRef, Role},
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{AnnouncementId, WorkspaceId},
     notification_category::NotificationCategory,
     store::{Change, aggregate},
-    text::{is_blank, is_name, is_blank_or_prose},
+    text::{is_blank, is_blank_or_prose, is_name},
     time::Timestamp,
 };
 use serde_json::json;

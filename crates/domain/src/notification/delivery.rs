@@ -6,7 +6,7 @@ pub use status::{DeliveryEvent, DeliveryStatus};
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{DeliveryId, DestinationId, FactId, WorkloadId, WorkspaceId},
     notification::{Channel, derived_identifier::EventKey, digest::DigestWindow, inbox::Notification},
     notification_category::NotificationCategory,

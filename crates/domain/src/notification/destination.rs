@@ -4,7 +4,7 @@ pub mod configuration_redaction;
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{DestinationId, WorkspaceId},
     notification::{Channel, delivery::DeliveryError},
     notification_category::NotificationCategory,

@@ -2,7 +2,7 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{FactId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     notification::Severity,
     notification_category::NotificationCategory,

@@ -3,7 +3,7 @@
 
 use crate::{
     access::{ActorRef, Role, Roles},
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{PreferenceSetId, TenantId, WorkloadId, WorkspaceId},
     notification::{Channel, Tier},
     notification_category::NotificationCategory,
@@ -371,7 +371,11 @@ impl PreferenceLayers<'_> {
 
     /// The settings that apply to all channels for one category.
     #[must_use]
-    pub fn effective_preferences(&self, category: NotificationCategory, tier: Tier) -> [EffectivePreference; Channel::ALL.len()] {
+    pub fn effective_preferences(
+        &self,
+        category: NotificationCategory,
+        tier: Tier,
+    ) -> [EffectivePreference; Channel::ALL.len()] {
         Channel::ALL.map(|channel| self.effective_preference(category, channel, tier))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{NotificationProfileId, TenantId},
     notification::digest::{DigestFrequency, Zone},
     notification_category::NotificationCategory,

@@ -1,7 +1,7 @@
 //! Compiles the content of a policy bundle, and runs its embedded tests.
 
 use super::{
-    CompiledPolicy, Obligation, DecisionOutcome, PolicyDecision, Rule, Scenario,
+    CompiledPolicy, DecisionOutcome, Obligation, PolicyDecision, Rule, Scenario,
     condition::{Condition, ConditionRefusal},
     pattern::Patterns,
     variables::MAX_DECISION_STEPS,

@@ -7,7 +7,7 @@
 //! therefore takes about three times as long as its decision.
 
 use super::{
-    CompiledPolicy, Evaluator, DecisionOutcome, PolicyDecision, Rule,
+    CompiledPolicy, DecisionOutcome, Evaluator, PolicyDecision, Rule,
     bundle::RuleContent,
     condition::{Condition, LogicalOperator, split_clauses},
     fast_path::FastPath,

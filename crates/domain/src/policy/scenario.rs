@@ -1,8 +1,8 @@
 //! Policy scenarios: a policy input with the expected decision. Bundles embed scenarios as tests.
 
 use super::{
-    CompiledPolicy, Obligation, DecisionOutcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload,
-    variables::MAX_DECISION_STEPS,
+    CompiledPolicy, DecisionOutcome, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease,
+    PolicyWorkload, variables::MAX_DECISION_STEPS,
 };
 use crate::{asset::canonical::Canonical, number, time::Timestamp};
 use serde::Deserialize;
@@ -112,7 +112,7 @@ pub enum DecisionPart {
     /// The outcome of the decision.
     Outcome,
     /// The reason code of the decision.
-    SuppressionReason,
+    ReasonCode,
     /// The obligations that the decision imposes.
     Obligations,
     /// The rules whose conditions hold.
@@ -125,7 +125,7 @@ impl DecisionPart {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Outcome => "outcome",
-            Self::SuppressionReason => "reason_code",
+            Self::ReasonCode => "reason_code",
             Self::Obligations => "obligations",
             Self::MatchedRules => "matched_rules",
         }
@@ -181,7 +181,7 @@ impl Scenario {
             Some((DecisionPart::Outcome, outcome.as_str().to_owned(), decision.outcome.as_str().to_owned())),
             reason_code
                 .as_ref()
-                .map(|expected| (DecisionPart::SuppressionReason, expected.clone(), decision.reason_code.clone())),
+                .map(|expected| (DecisionPart::ReasonCode, expected.clone(), decision.reason_code.clone())),
             obligations.as_ref().map(|expected| {
                 (
                     DecisionPart::Obligations,

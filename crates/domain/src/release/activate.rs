@@ -171,7 +171,7 @@ pub enum LaneSelection {
 impl LaneSelection {
     /// The lane that the activation takes now; `None` if it can take several.
     #[must_use]
-    pub const fn only_lane_taken_now(&self) -> Option<Lane> {
+    pub const fn single_lane(&self) -> Option<Lane> {
         match self {
             Self::All => None,
             Self::One(lane) => Some(*lane),
@@ -364,7 +364,7 @@ impl Release {
         let untaken_lanes = deployment.target_lanes_not_held(self);
         let lanes_to_take: Vec<Lane> = untaken_lanes
             .into_iter()
-            .filter(|untaken| selection.only_lane_taken_now().is_none_or(|lane| lane == *untaken))
+            .filter(|untaken| selection.single_lane().is_none_or(|lane| lane == *untaken))
             .collect();
         if lanes_to_take.is_empty() {
             return Err(self.invalid_transition(deployment));

@@ -211,7 +211,11 @@ pub trait ServingReleaseStore: Send + Sync {
     /// Counts the newest ended runs of a release, at most `newest`, and the failures among them.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// Lists releases of all tenants that hold lanes, in a stable order from the release `after`.
-    async fn list_serving(&self, after: Option<TenantReleaseKey>, limit: u32) -> Result<Vec<TenantReleaseKey>, StoreError>;
+    async fn list_serving(
+        &self,
+        after: Option<TenantReleaseKey>,
+        limit: u32,
+    ) -> Result<Vec<TenantReleaseKey>, StoreError>;
 }
 
 /// Stores rollback recommendations.

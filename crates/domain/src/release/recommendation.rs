@@ -56,11 +56,7 @@ impl Release {
     /// Records the recommendation; `None` if it is the same as before. The revision of the release stays unchanged,
     /// because decisions of people do not depend on this record.
     #[must_use]
-    pub fn record_recommendation(
-        &self,
-        recommendation: &RollbackAssessment,
-        stamp: &Stamp,
-    ) -> Option<Change<Self>> {
+    pub fn record_recommendation(&self, recommendation: &RollbackAssessment, stamp: &Stamp) -> Option<Change<Self>> {
         let advised = recommendation.is_recommended;
         if advised == self.rollback_advised {
             return None;

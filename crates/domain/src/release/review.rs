@@ -186,14 +186,19 @@ impl Release {
         rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<Change<ReviewedRelease>, ReleaseRefusal> {
-        if rule.self_approval == SelfApproval::Refused && verdict == ReleaseVerdict::Approved && self.is_author(&stamp.actor) {
+        if rule.self_approval == SelfApproval::Refused
+            && verdict == ReleaseVerdict::Approved
+            && self.is_author(&stamp.actor)
+        {
             return Err(ReleaseRefusal::SelfApprovalNotAllowed);
         }
         let subject_digest = self.bindings_digest();
         self.check_verdict_limits(verdict, &subject_digest, &stamp.actor)?;
         let state = match (verdict, &self.state) {
             (ReleaseVerdict::ChangesRequested, State::ReviewReady { .. }) => State::Draft,
-            (ReleaseVerdict::Approved | ReleaseVerdict::Rejected | ReleaseVerdict::ChangesRequested, state) => state.clone(),
+            (ReleaseVerdict::Approved | ReleaseVerdict::Rejected | ReleaseVerdict::ChangesRequested, state) => {
+                state.clone()
+            }
         };
         let detail = json!({
             "approval_id": approval_id,
@@ -228,7 +233,8 @@ impl Release {
             own_verdicts().count() < MAX_VERDICTS_PER_PERSON && self.approvals.len() < VERDICT_SOFT_LIMIT;
         let is_new_objection = || {
             let newest = own_verdicts().rfind(|approval| approval.subject_digest == *digest);
-            verdict != ReleaseVerdict::Approved && newest.is_none_or(|newest| newest.verdict == ReleaseVerdict::Approved)
+            verdict != ReleaseVerdict::Approved
+                && newest.is_none_or(|newest| newest.verdict == ReleaseVerdict::Approved)
         };
         if is_within_limits || (self.approvals.len() < MAX_STORED_VERDICTS && is_new_objection()) {
             return Ok(());

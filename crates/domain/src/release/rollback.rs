@@ -101,7 +101,11 @@ pub fn rollback_candidates(history: &[LaneHistoryEntry], lane: Lane, holder: Rel
 /// # Errors
 /// If the reason is blank, too long, or contains invisible characters.
 pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
-    if is_blank(reason) || !is_blank_or_prose(reason, MAX_NOTE_CHARS) { Err(ReleaseRefusal::InvalidReason) } else { Ok(()) }
+    if is_blank(reason) || !is_blank_or_prose(reason, MAX_NOTE_CHARS) {
+        Err(ReleaseRefusal::InvalidReason)
+    } else {
+        Ok(())
+    }
 }
 
 /// The lanes that a release holds. The lane that it took last is first; among lanes taken together, the most general is

@@ -201,8 +201,14 @@ mod tests {
             let config: RollbackThresholds =
                 serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
             let runs = EndedRuns { ended: 0, failed: 0 };
-            AdvanceInputs::new(soak_status, runs.assess_rollback(&config), NextLaneGates::Open, WorkloadStatus::Registered, &config)
-                .required_runs
+            AdvanceInputs::new(
+                soak_status,
+                runs.assess_rollback(&config),
+                NextLaneGates::Open,
+                WorkloadStatus::Registered,
+                &config,
+            )
+            .required_runs
         };
         assert_eq!((required_runs(20), required_runs(5), required_runs(2)), (5, 5, 2));
     }

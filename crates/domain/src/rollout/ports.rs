@@ -23,7 +23,11 @@ pub trait RolloutStore: Send + Sync {
     ) -> Result<Option<SoakStatus>, StoreError>;
     /// Lists the releases of all tenants with an automatic rollout whose soak has ended, in a stable order, starting
     /// after the given release.
-    async fn list_soaked(&self, after: Option<TenantReleaseKey>, limit: u32) -> Result<Vec<TenantReleaseKey>, StoreError>;
+    async fn list_soaked(
+        &self,
+        after: Option<TenantReleaseKey>,
+        limit: u32,
+    ) -> Result<Vec<TenantReleaseKey>, StoreError>;
     /// Stores that the rollout controller holds a rollout, with the reason.
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

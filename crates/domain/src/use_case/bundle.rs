@@ -16,7 +16,7 @@ use crate::{
     prompt::argument_names,
     secret::contains_likely_credential,
     slug::Slug,
-    text::{is_name, is_blank_or_prose},
+    text::{is_blank_or_prose, is_name},
 };
 pub use plan_inputs::PlanInput;
 use plan_inputs::{argument_type, declared_inputs, read_inputs};

@@ -1,6 +1,6 @@
 //! Publication of a use case: creates its assets, workload and release draft.
 
-use super::{UseCaseAssets, UseCase, UseCaseRecord, UseCaseRefusal, UseCaseStatus, bundle::PlanInput};
+use super::{UseCase, UseCaseAssets, UseCaseRecord, UseCaseRefusal, UseCaseStatus, bundle::PlanInput};
 use crate::{
     access::OwnerRef,
     access_request::AccessRequest,

@@ -1,6 +1,6 @@
 //! The store port of workloads.
 
-use super::{WorkloadStatus, Workload, interface::PresentationMode};
+use super::{Workload, WorkloadStatus, interface::PresentationMode};
 use crate::{
     access::{OwnerRef, rights::VisibleScopes},
     id::{WorkloadId, WorkspaceId},

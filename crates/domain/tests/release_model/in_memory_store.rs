@@ -133,7 +133,7 @@ impl InMemoryStore {
                 let ChangeRecord { next, expected_revision, .. } = change.into_record();
                 self.commit_release(next, expected_revision)
             }
-            Decision::ReleaseVerdict(change) => {
+            Decision::Verdict(change) => {
                 let ChangeRecord { next, expected_revision, .. } = change.into_record();
                 let is_active = next.release.state.can_hold_lanes();
                 self.commit_release(next.release, expected_revision)?;

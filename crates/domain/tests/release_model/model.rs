@@ -203,8 +203,9 @@ impl Model {
     /// Whether the current bindings have an approval, and no newer verdict objects to them.
     pub(crate) fn is_approved(&self, release: ReleaseIndex) -> bool {
         let ReleaseRecord { bindings_edition: edition, verdicts, .. } = &self.releases[release];
-        let is_current =
-            |(verdict, verdict_edition): &&(ReleaseVerdict, u32)| *verdict != ReleaseVerdict::Approved || verdict_edition == edition;
+        let is_current = |(verdict, verdict_edition): &&(ReleaseVerdict, u32)| {
+            *verdict != ReleaseVerdict::Approved || verdict_edition == edition
+        };
         verdicts.iter().rev().find(is_current).is_some_and(|(verdict, _)| *verdict == ReleaseVerdict::Approved)
     }
 

@@ -30,7 +30,9 @@ use fairway_domain::{
     guardrail::Guardrails,
     hook::{Hook, HookError, HookResponse, Hooks},
     id::{ExecutionId, WorkloadId},
-    memory::{BoundMemory, ConversationKey, MemoryConfig, RecalledTurns, ConversationSessionId, StoredTurn, turn_digest},
+    memory::{
+        BoundMemory, ConversationKey, ConversationSessionId, MemoryConfig, RecalledTurns, StoredTurn, turn_digest,
+    },
     moment::Moment,
     policy::CompiledPolicy,
     prompt::{
@@ -367,7 +369,9 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                         out,
                     );
                 }
-                let drift = response.get("drifted").map(|pin| ToolFailure::Drifted(pin.as_str().map(ToolPin::from_text_unchecked)));
+                let drift = response
+                    .get("drifted")
+                    .map(|pin| ToolFailure::Drifted(pin.as_str().map(ToolPin::from_text_unchecked)));
                 let failure =
                     response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
                 let result = drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err);
@@ -384,7 +388,8 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     let session = ConversationSessionId::parse("s-1").unwrap();
     let conversation =
         ConversationKey::for_caller(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
-    let turn_write = outcome.decide_writeback(input.execution_id, conversation, &[], Some(&[]), env.moment(), &redactor);
+    let turn_write =
+        outcome.decide_writeback(input.execution_id, conversation, &[], Some(&[]), env.moment(), &redactor);
     write_outcome(&outcome, out);
     if let Some(turn_write) = turn_write {
         write_text("remembered", &turn_write.turn.question, out);

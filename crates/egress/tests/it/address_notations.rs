@@ -54,7 +54,8 @@ async fn refuses_every_notation_of_this_machine() {
     assert_eq!(canary.connection_count(), 0);
     // With an allowance, the request reaches the listener.
     let allowed = Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
-    let response = allowed.endpoint(&format!("http://127.1:{port}/"), ResponseLimits::default()).unwrap().send(get()).await;
+    let response =
+        allowed.endpoint(&format!("http://127.1:{port}/"), ResponseLimits::default()).unwrap().send(get()).await;
     assert_eq!((response.unwrap().read_all().await.unwrap().as_ref(), canary.connection_count()), (&b"fine"[..], 1));
 }
 

@@ -4,7 +4,7 @@
 use crate::counting_listener::{CountingListener, Reply, ScriptedResolver, get};
 use async_trait::async_trait;
 use fairway_egress::{
-    Allowance, EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, ResponseLimits, Resolver, ServerMode,
+    Allowance, EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, Resolver, ResponseLimits, ServerMode,
 };
 use std::{
     future::pending,

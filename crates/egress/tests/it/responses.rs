@@ -1,7 +1,7 @@
 //! T37 of docs/security.md: responses that redirect, never end, or exceed their limits.
 
 use crate::counting_listener::{CountingListener, Reply, get};
-use fairway_egress::{EgressError, EgressRequest, EndpointClient, Guard, ResponseLimits, Method, ServerMode, Url};
+use fairway_egress::{EgressError, EgressRequest, EndpointClient, Guard, Method, ResponseLimits, ServerMode, Url};
 use std::time::{Duration, Instant};
 
 fn endpoint(canary: &CountingListener, limits: ResponseLimits) -> EndpointClient {

@@ -1,6 +1,6 @@
 //! Explanations of access: whether an actor may perform an operation in a scope, and which role bindings decide.
 
-use super::{IdentityClaims, CallerResolver, Operation, Requirement, authorize};
+use super::{CallerResolver, IdentityClaims, Operation, Requirement, authorize};
 use crate::{Failure, Settings, Stores, services::CommonOperations};
 use fairway_domain::{
     access::{

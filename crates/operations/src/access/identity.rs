@@ -3,8 +3,8 @@
 use crate::{Failure, Settings, Stores, services::SharedState};
 use fairway_domain::{
     access::{
-        AccessStore, ActorKind, ActorNameScope, ActorRef, BoundLanes, Caller, Grant, GrantScope, CallerAccess,
-        Rights, Role, identity::IdentityStore,
+        AccessStore, ActorKind, ActorNameScope, ActorRef, BoundLanes, Caller, CallerAccess, Grant, GrantScope, Rights,
+        Role, identity::IdentityStore,
     },
     id::{RequestId, TenantId},
     share_link::is_guest,
@@ -157,7 +157,12 @@ impl CallerResolver {
         }
     }
 
-    async fn read_caller(&self, mode: IdentityMode, claims: &IdentityClaims, request_id: RequestId) -> Result<Caller, Failure> {
+    async fn read_caller(
+        &self,
+        mode: IdentityMode,
+        claims: &IdentityClaims,
+        request_id: RequestId,
+    ) -> Result<Caller, Failure> {
         let mut principals = vec![claims.actor.clone()];
         principals.extend(claims.groups.iter().cloned());
         let names = mode.name_scope();

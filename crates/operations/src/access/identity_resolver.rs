@@ -114,7 +114,11 @@ impl IdentityResolver {
     ///
     /// # Errors
     /// Not found when the identity's own tenant no longer exists, or when the name is too long to form a visitor name.
-    pub async fn claims_in(&self, own_claims: IdentityClaims, chosen_tenant: Option<TenantId>) -> Result<IdentityClaims, Failure> {
+    pub async fn claims_in(
+        &self,
+        own_claims: IdentityClaims,
+        chosen_tenant: Option<TenantId>,
+    ) -> Result<IdentityClaims, Failure> {
         match (own_claims.tenant, chosen_tenant) {
             (Some(home_tenant), Some(chosen_tenant)) if chosen_tenant != home_tenant => {
                 self.visit(own_claims, home_tenant, chosen_tenant).await

@@ -39,8 +39,11 @@ impl ActiveSession {
     /// Creates the active session from the stored one; the cookie's token names the tenant.
     #[must_use]
     pub fn of(snapshot: SessionSnapshot, token: &SessionToken) -> Self {
-        let claims =
-            IdentityClaims { actor: snapshot.actor.clone(), groups: snapshot.groups.clone(), tenant: Some(token.tenant()) };
+        let claims = IdentityClaims {
+            actor: snapshot.actor.clone(),
+            groups: snapshot.groups.clone(),
+            tenant: Some(token.tenant()),
+        };
         Self { snapshot, claims }
     }
 }

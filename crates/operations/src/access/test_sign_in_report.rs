@@ -8,8 +8,8 @@ use fairway_domain::{
     access::{
         ActorRef, Caller, Grant, Permission, ResourcePosition,
         identity::{
-            IdentityStore, MappingRule, MappingOutcome, NameHolder, PinnedIdentity, VerifiedIdentity, group_actors,
-            evaluate_claim_mappings, name_to_pin, evaluate_pin_rule,
+            IdentityStore, MappingOutcome, MappingRule, NameHolder, PinnedIdentity, VerifiedIdentity,
+            evaluate_claim_mappings, evaluate_pin_rule, group_actors, name_to_pin,
         },
         sign_in_provider::SignedInPerson,
     },
@@ -134,7 +134,7 @@ impl TestSignIns {
         verdicts.push((MappingRule::Pin, evaluate_pin_rule(identity, &holder)));
         let actor = match holder {
             NameHolder::Nobody => name_to_pin(identity),
-            NameHolder::FactSubject(actor) => actor,
+            NameHolder::Subject(actor) => actor,
             NameHolder::Another => return Ok((verdicts, None)),
         };
         let Ok(groups) = groups else { return Ok((verdicts, None)) };

@@ -54,7 +54,9 @@ impl EndWithoutSteps {
     pub(super) const fn for_workload_status(status: workload::WorkloadStatus) -> Option<Self> {
         match status {
             workload::WorkloadStatus::Registered => None,
-            workload::WorkloadStatus::Suspended => Some(Self::cancelled("workload_suspended", "the workload was suspended")),
+            workload::WorkloadStatus::Suspended => {
+                Some(Self::cancelled("workload_suspended", "the workload was suspended"))
+            }
             workload::WorkloadStatus::Retired => Some(Self::cancelled("workload_retired", "the workload was retired")),
         }
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Failure, Settings, Stores,
-    access::{IdentityClaims, CallerResolver, IdentityMode, ScopeResolver},
+    access::{CallerResolver, IdentityClaims, IdentityMode, ScopeResolver},
     anonymous_rate_limit::RateLimits,
     commit_context::CommitContext,
     execution::{

@@ -16,7 +16,7 @@ use fairway_domain::{
     execution::{
         Execution, Status, StepRow,
         ports::{EventStore, ExecutionFilter, ExecutionReadStore, StoredRun},
-        usage::{ListedExecution, WorkloadSlugAndUsage},
+        usage::{ListedExecution, RunUsageSummary},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     release::lane::Lane,
@@ -57,7 +57,7 @@ pub struct ExecutionDetail {
     /// The steps of the run; `None` for a caller that reads its own run without the permission to view executions.
     pub steps: Option<Vec<StepRow>>,
     /// Workload, tokens and cost of the run; `None` under the same condition as `steps`.
-    pub summary: Option<WorkloadSlugAndUsage>,
+    pub summary: Option<RunUsageSummary>,
 }
 
 /// Filter of an execution list.

@@ -18,7 +18,7 @@ use fairway_domain::{
         Execution,
         ports::{ExecutionReadStore, StoredRun},
         review::{
-            AnswerUnderReview, AnswerVerdict, ReviewDueToEnd, PendingReview, ReviewEnd, ReviewRefusal, ReviewStore,
+            AnswerUnderReview, AnswerVerdict, PendingReview, ReviewDueToEnd, ReviewEnd, ReviewRefusal, ReviewStore,
         },
         run_metrics_observer::{ObservedWorkload, RunMetricsObserver},
     },

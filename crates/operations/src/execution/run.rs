@@ -23,7 +23,7 @@ use fairway_domain::{
         plan::RunPolicyAttributes,
         ports::ExpectedRevisions,
         progress::ProgressRecord,
-        run::{FinishedRun, Interruption, Run, RunInput, RunEnd},
+        run::{FinishedRun, Interruption, Run, RunEnd, RunInput},
         run_metrics_observer::ObservedWorkload,
         usage::ModelUsage,
     },

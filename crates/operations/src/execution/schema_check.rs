@@ -5,7 +5,8 @@ use crate::{
     execution::engine::RunEngine,
 };
 use fairway_domain::{
-    asset::content::embedded_schema::SchemaCheckFailure, execution::run::SchemaCheck, id::ExecutionId, tenant::TenantScope,
+    asset::content::embedded_schema::SchemaCheckFailure, execution::run::SchemaCheck, id::ExecutionId,
+    tenant::TenantScope,
 };
 
 impl RunEngine {

@@ -24,7 +24,9 @@ use crate::{
 use fairway_domain::{
     access::ActorRef,
     evidence::run_records::RunRecords,
-    execution::{Acceptance, AdmissionDecision, AdditionalAccess, Execution, Payload, RunRef, dispatch::RequestContext},
+    execution::{
+        Acceptance, AdditionalAccess, AdmissionDecision, Execution, Payload, RunRef, dispatch::RequestContext,
+    },
     id::ExecutionId,
     idempotency::{KeyState, RequestKey},
     memory::ConversationSessionId,

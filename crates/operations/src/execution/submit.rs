@@ -97,13 +97,17 @@ impl Submission {
                 engine.run_metrics_observer.run_ended(workload, Status::Denied, Duration::ZERO);
                 SubmitOutcome::Denied(denied_execution(acceptance))
             }
-            (AdmissionDecision::Queue { .. } | AdmissionDecision::Run { .. } | AdmissionDecision::Script { .. }, None) => {
+            (
+                AdmissionDecision::Queue { .. } | AdmissionDecision::Run { .. } | AdmissionDecision::Script { .. },
+                None,
+            ) => {
                 engine.wakeup_sender.publish(Wakeup::RunQueued);
                 SubmitOutcome::Queued(accepted_execution(acceptance, Status::Queued, None))
             }
-            (AdmissionDecision::Queue { .. } | AdmissionDecision::Run { .. } | AdmissionDecision::Script { .. }, Some(inline)) => {
-                SubmitOutcome::Started(active_run.spawn(inline))
-            }
+            (
+                AdmissionDecision::Queue { .. } | AdmissionDecision::Run { .. } | AdmissionDecision::Script { .. },
+                Some(inline),
+            ) => SubmitOutcome::Started(active_run.spawn(inline)),
         })
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Failure, Settings, Stores,
-    access::{IdentityClaims, CallerResolver},
+    access::{CallerResolver, IdentityClaims},
     commit_context::CommitContext,
     execution::{
         active_runs::ActiveRuns,
@@ -27,7 +27,7 @@ use fairway_domain::{
     access::Caller,
     evidence::RecordedDecision,
     execution::{
-        Acceptance, AdmissionDecision, AdditionalAccess, ExecutionOutcome, Payload, RunRef, Status,
+        Acceptance, AdditionalAccess, AdmissionDecision, ExecutionOutcome, Payload, RunRef, Status,
         dispatch::{Claim, ClaimedRun, MAX_RECLAIMS, RequestContext},
         ports::{LeaseStore, RunStore, WorkloadWithDeployment},
         run::{Interruption, SMALL_RUN_BYTES},

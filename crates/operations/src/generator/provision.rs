@@ -12,7 +12,7 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, BoundLanes, Caller, Grant, GrantScope, OwnerRef, Rights, Role},
     asset::{Asset, NewAsset, OwnershipTier, VersionLabel, kind::AssetKind},
-    generator::{self, ENVIRONMENT, SLUG, FIRST_VERSION_LABEL},
+    generator::{self, ENVIRONMENT, FIRST_VERSION_LABEL, SLUG},
     id::{AssetVersionId, ReleaseId, TenantId, WorkloadId},
     idempotency::RequestKey,
     release::{StateName, activate::LaneSelection, lane::TargetLane, ports::ReleaseFilter, review::ReleaseVerdict},
@@ -170,8 +170,8 @@ impl DraftGenerator {
         content: Value,
     ) -> Result<AssetVersionId, Failure> {
         let scope = TenantScope::for_caller(creator);
-        let label =
-            VersionLabel::parse(FIRST_VERSION_LABEL).ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
+        let label = VersionLabel::parse(FIRST_VERSION_LABEL)
+            .ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
         let mut stored = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
         if stored.is_none() {
             let (workspace_id, namespace_id) = (workspace.workspace_id, workspace.namespace_id);

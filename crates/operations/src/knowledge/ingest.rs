@@ -187,7 +187,8 @@ impl KnowledgeBases {
         let model = self.ingest_model(scope, id, base_revision, &base).await?;
         self.embed_chunks(scope, id, model.as_ref(), &mut documents).await?;
         let stamp = self.context.stamp(caller);
-        let mut change = Ingest::decide_addition(asset, ingest_id, base.chunking, model, documents, base_revision, &stamp)?;
+        let mut change =
+            Ingest::decide_addition(asset, ingest_id, base.chunking, model, documents, base_revision, &stamp)?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
         // The report is read from the store, so that the first response and a replay are equal.
         let report = async {
@@ -268,7 +269,7 @@ impl KnowledgeBases {
         for (position, (document_id, mut draft)) in drafts.enumerate() {
             let text = match &mut draft.source {
                 DocumentSource::Text(text) => std::mem::take(text),
-                DocumentSource::ValueReference(source) => self.read_source(caller, source_type, source, position).await?,
+                DocumentSource::Reference(source) => self.read_source(caller, source_type, source, position).await?,
             };
             remaining_bytes = remaining_bytes.checked_sub(text.len()).ok_or(KnowledgeRefusal::TextsTooLong)?;
             read_documents.push(ReadDocument { document_id, draft, text });
@@ -340,7 +341,7 @@ impl KnowledgeBases {
                 }
                 let source_ref = match source {
                     DocumentSource::Text(_) => None,
-                    DocumentSource::ValueReference(source) => Some(source),
+                    DocumentSource::Reference(source) => Some(source),
                 };
                 let digest = Checksum::blake3_of(text.as_bytes());
                 documents.push(NewDocument {

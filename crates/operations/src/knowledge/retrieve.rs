@@ -291,7 +291,10 @@ impl KnowledgeBases {
         let vector = embedded.vectors.first().ok_or(ProviderError::Malformed)?;
         let hits = self.chunk_search.vector_search(scope, search_scope, vector).await?;
         let model = model.clone();
-        Ok((hits, QueryEmbeddingCall { model, tokens_in: embedded.tokens_in, cost_micros: embedded.cost_micros, latency }))
+        Ok((
+            hits,
+            QueryEmbeddingCall { model, tokens_in: embedded.tokens_in, cost_micros: embedded.cost_micros, latency },
+        ))
     }
 
     /// Returns the chunks with their texts, in the same order. Chunks that were erased after the search are omitted.

@@ -9,7 +9,7 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     notification::{
-        RequiredSettingOff, NotificationSettingName, Tier,
+        NotificationSettingName, RequiredSettingOff, Tier,
         profile::{NotificationProfile, ProfileSettings},
     },
     store::{CommitError, Revision},

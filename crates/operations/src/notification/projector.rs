@@ -8,7 +8,7 @@ use crate::{
     services::SharedState,
 };
 use fairway_domain::{
-    access::{ActorRef, Grant, CallerAccess, Role},
+    access::{ActorRef, CallerAccess, Grant, Role},
     id::{TenantId, WorkloadId, WorkspaceId},
     notification::{
         Tier,

@@ -30,8 +30,10 @@ impl Assets {
             if reference.slug == asset.slug {
                 return Err(Failure::from_prompt_refusal(PromptRefusal::NestedReference { offset }));
             }
-            let (_, _, body) =
-                self.resolve_include(caller, &position, reference, offset).await?.map_err(Failure::from_prompt_refusal)?;
+            let (_, _, body) = self
+                .resolve_include(caller, &position, reference, offset)
+                .await?
+                .map_err(Failure::from_prompt_refusal)?;
             bytes = bytes.saturating_add(body.bytes());
             if bytes > MAX_RENDERED_BYTES {
                 return Err(Failure::from_prompt_refusal(PromptRefusal::TooLarge { offset }));
@@ -88,7 +90,8 @@ impl Assets {
         let mut bodies: BTreeMap<IncludedAsset, IncludedBody> = BTreeMap::new();
         let mut sources: Vec<SourceVersion> = Vec::new();
         for (reference, _) in prompt.distinct_references() {
-            let frozen = find_frozen_reference(&release.references, binding, &reference.slug, reference.label.as_deref());
+            let frozen =
+                find_frozen_reference(&release.references, binding, &reference.slug, reference.label.as_deref());
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
             let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) =

@@ -78,8 +78,10 @@ impl Assets {
             if reference.slug == template_asset.slug {
                 return Err(Failure::from_prompt_refusal(PromptRefusal::NestedReference { offset }));
             }
-            let (asset, version) =
-                self.find_include(caller, &home_position, reference, offset).await?.map_err(Failure::from_prompt_refusal)?;
+            let (asset, version) = self
+                .find_include(caller, &home_position, reference, offset)
+                .await?
+                .map_err(Failure::from_prompt_refusal)?;
             if !self.sees_asset(caller, &asset, from_position.as_ref()).await? {
                 let is_visible_elsewhere = from_position.is_some() && self.sees_asset(caller, &asset, None).await?;
                 let unresolved =

@@ -48,7 +48,7 @@ pub struct ActiveReleaseQuery<'q> {
 
 impl Releases {
     /// Returns the release that serves a workload in an environment, and the revisions from which it was read. The
-    /// caller may cache the result, and verify it with [`Self::is_current`].
+    /// caller may cache the result, and verify it with [`Self::is_active_release_current`].
     ///
     /// # Errors
     /// Not found when the caller does not see the workload's releases, or no release holds the lane.

@@ -32,7 +32,9 @@ impl Releases {
         let Some(reference) = references.first() else { return Ok(None) };
         let label = reference.version.as_ref().map(VersionLabel::as_str);
         // Releases that were activated before references were frozen have no resolved reference.
-        let Some(frozen) = find_frozen_reference(&release.references, binding, &reference.slug, label) else { return Ok(None) };
+        let Some(frozen) = find_frozen_reference(&release.references, binding, &reference.slug, label) else {
+            return Ok(None);
+        };
         let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
         let (asset, version) = stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
         if asset.kind != AssetKind::McpServer {

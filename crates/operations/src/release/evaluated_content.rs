@@ -212,6 +212,7 @@ fn summarize_policy(content: &Value) -> Result<EvaluatedContent, Failure> {
     let unsupported = policy.obligations().filter(|obligation| !SUPPORTED_OBLIGATIONS.contains(obligation));
     let names: BTreeSet<String> = unsupported.map(|obligation| obligation.as_str().to_owned()).collect();
     let names = names.into_iter().collect();
-    let required = policy.inputs_assumed_present().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
+    let required =
+        policy.inputs_assumed_present().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
     Ok(EvaluatedContent::Policy { unsupported_obligations: names, required_inputs: required.collect() })
 }

@@ -12,7 +12,7 @@ use fairway_domain::{
         lane::{Lane, LaneHistoryEntry},
         ports::ReleaseWithDeployment,
         recommendation::RollbackAssessment,
-        rollback::{ReleaseEvidenceArtifact, ReturnedLane, RollbackRecord, rollback_candidates, lanes_by_recency},
+        rollback::{ReleaseEvidenceArtifact, ReturnedLane, RollbackRecord, lanes_by_recency, rollback_candidates},
     },
     slug::Slug,
     store::{CommitError, Page, PageRequest},
@@ -225,11 +225,7 @@ impl Releases {
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
-    pub async fn rollback_recommendation(
-        &self,
-        caller: &Caller,
-        id: ReleaseId,
-    ) -> Result<RollbackAssessment, Failure> {
+    pub async fn rollback_recommendation(&self, caller: &Caller, id: ReleaseId) -> Result<RollbackAssessment, Failure> {
         let (scope, _, release_with_deployment) =
             self.authorize_release(caller, Operation::ReadRollbackRecommendation, id).await?;
         self.recommend(scope, &release_with_deployment.release).await

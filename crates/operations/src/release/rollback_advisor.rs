@@ -85,11 +85,7 @@ impl Releases {
         }
     }
 
-    pub(super) async fn recommend(
-        &self,
-        scope: TenantScope,
-        release: &Release,
-    ) -> Result<RollbackAssessment, Failure> {
+    pub(super) async fn recommend(&self, scope: TenantScope, release: &Release) -> Result<RollbackAssessment, Failure> {
         let config = rollout_config(&self.workloads.workload_of(scope, release.workload_id).await?);
         let runs = self.serving_release_store.ended_runs(scope, release.release_id, config.sample_size()).await?;
         Ok(runs.assess_rollback(&config))

@@ -64,7 +64,7 @@ impl DecidedTransition {
 impl Transition {
     /// Returns the lane that the release takes, if the request or the target lane of the release selects exactly one.
     fn single_lane(&self, release: &Release) -> Option<Lane> {
-        match (self.to, self.lanes.only_lane_taken_now(), release.target_lane) {
+        match (self.to, self.lanes.single_lane(), release.target_lane) {
             (StateName::Active, None, TargetLane::One(lane)) => Some(lane),
             (_, lane, TargetLane::All | TargetLane::One(_)) => lane,
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     NonStorePorts, Settings, Stores,
-    access::{IdentityClaims, CallerResolver, PinCache, ScopeResolver, SessionRenewals},
+    access::{CallerResolver, IdentityClaims, PinCache, ScopeResolver, SessionRenewals},
     anonymous_rate_limit::{RateLimitCache, RateLimits},
     asset::{Artifacts, RecordedMismatches},
     cache::{CACHE_BYTE_LIMITS, caller_bytes, claims_bytes, weighted_cache},

@@ -248,7 +248,8 @@ fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateR
 fn clarification(answer: &Value) -> Option<PlanOrQuestion> {
     let text = |name: &str| {
         let text = answer.get(name).and_then(Value::as_str)?;
-        let is_plain = is_blank_or_prose(text, MAX_QUESTION) && !text.contains('<') && !contains_likely_credential(text);
+        let is_plain =
+            is_blank_or_prose(text, MAX_QUESTION) && !text.contains('<') && !contains_likely_credential(text);
         is_plain.then(|| text.to_owned())
     };
     let question = text("question").filter(|question| !question.trim().is_empty())?;

@@ -51,7 +51,8 @@ impl UseCases {
         else {
             return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
         };
-        let required = policy.inputs_assumed_present().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
+        let required =
+            policy.inputs_assumed_present().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
         let required: Vec<(String, Vec<String>)> = required.collect();
         let declared: Vec<&str> = plan.inputs().iter().map(|input| input.name.as_str()).collect();
         let undeclared = undeclared_inputs(&required, &declared, &[]).into_iter();
@@ -86,7 +87,8 @@ fn unused_names(plan: &BundlePlan, input: GenerationInput<'_>) -> Vec<String> {
 
 /// Whether a step of the plan's flow reads the prompt template.
 fn reads_prompt(plan: &BundlePlan) -> bool {
-    Flow::from_content(&plan.flow_content()).is_ok_and(|flow| flow.referenced_release_roles().contains(&AssetKind::PromptTemplate))
+    Flow::from_content(&plan.flow_content())
+        .is_ok_and(|flow| flow.referenced_release_roles().contains(&AssetKind::PromptTemplate))
 }
 
 /// Whether an agent in the plan's flow may call tools.

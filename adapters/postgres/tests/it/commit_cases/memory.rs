@@ -6,8 +6,8 @@ use fairway_domain::{
     execution::{Acceptance, FinishRecord, ports::RunStore},
     id::WorkloadId,
     memory::{
-        BoundMemory, ConversationErasure, ConversationKey, MemoryConfig, MemoryScope, OnRevoke, PersonalDataPolicy,
-        ConversationSessionId, WritePolicy, Writeback, WritebackTurn, ports::MemoryStore,
+        BoundMemory, ConversationErasure, ConversationKey, ConversationSessionId, MemoryConfig, MemoryScope, OnRevoke,
+        PersonalDataPolicy, WritePolicy, Writeback, WritebackTurn, ports::MemoryStore,
     },
 };
 use uuid::Uuid;

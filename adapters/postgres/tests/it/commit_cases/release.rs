@@ -77,7 +77,13 @@ pub(super) async fn review(fixture: &Fixture) -> Decision {
     let deployed_release = fixture.submitted(&fixture.workload().await, &fixture.bindable().await).await;
     let change = deployed_release
         .release
-        .record_verdict(fresh(), ReleaseVerdict::ChangesRequested, Note::parse("not yet"), crate::fixture::RULE, &stamp())
+        .record_verdict(
+            fresh(),
+            ReleaseVerdict::ChangesRequested,
+            Note::parse("not yet"),
+            crate::fixture::RULE,
+            &stamp(),
+        )
         .unwrap();
     let store = store(fixture);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
@@ -214,8 +220,7 @@ pub(super) async fn refusal(fixture: &Fixture) -> Decision {
 
 pub(super) async fn advice(fixture: &Fixture) -> Decision {
     let (_, deployed_release) = fixture.active().await;
-    let recommendation =
-        RollbackAssessment { is_recommended: true, error_rate: 0.5, sample_size: 20, threshold: 0.3 };
+    let recommendation = RollbackAssessment { is_recommended: true, error_rate: 0.5, sample_size: 20, threshold: 0.3 };
     let change = deployed_release.release.record_recommendation(&recommendation, &stamp()).unwrap();
     let (id, store) = (deployed_release.release.release_id, store(fixture));
     Decision::new(async move |_| store.commit_recommendation(scope(), change).await)

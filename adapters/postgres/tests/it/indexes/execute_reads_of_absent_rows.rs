@@ -1,4 +1,4 @@
-//! Executes reads by key of the stores whose rows the fixture does not create. The keys are absent, because PostgreSQL
+//! Executes reads of the stores whose rows the fixture does not create. The keys are absent, because PostgreSQL
 //! uses the same plan for present and absent keys.
 
 use crate::fixture::{actor, environment, fresh, scope};
@@ -6,7 +6,7 @@ use fairway_domain::{
     access::{ActorRef, identity::IdentityStore, session::SessionStore},
     connection::ConnectionStore,
     memory::{
-        ConversationKey, MemoryScope, PersonalDataPolicy, ConversationSessionId,
+        ConversationKey, ConversationSessionId, MemoryScope, PersonalDataPolicy,
         ports::{MemoryStore, RecallQuery},
     },
     notification::{
@@ -67,8 +67,6 @@ async fn read_resources(store: &Database) {
     assert_eq!(store.find_named(scope(), workspace, &["absent".to_owned()]).await.unwrap(), []);
     assert_eq!(store.checks(scope(), fresh(), 5).await.unwrap(), []);
     assert_eq!(UseCaseStore::find(store, scope(), fresh()).await.unwrap(), None);
-    let filter = UseCaseFilter { workspace, status: None, is_activation_ready: false };
-    UseCaseStore::list(store, scope(), filter, PageRequest::first(5)).await.unwrap();
     assert_eq!(store.find_by_workload(scope(), fresh()).await.unwrap(), None);
     assert!(store.find_refinement(scope(), workspace, "absent").await.unwrap().is_none());
     store.find_log(scope()).await.unwrap();
@@ -79,18 +77,29 @@ async fn read_resources(store: &Database) {
 }
 
 async fn read_notifications(store: &Database) {
-    let (page, absent) = (PageRequest::first(5), ActorRef::parse("user:absent").unwrap());
+    let absent = absent_user();
     assert!(InboxStore::find(store, scope(), &absent, fresh()).await.unwrap().is_none());
-    let filter = InboxFilter { status: None, category: None };
-    assert_eq!(InboxStore::list(store, scope(), &absent, filter, page).await.unwrap().rows, []);
     assert_eq!(store.list_from(scope(), &absent, 0, 5).await.unwrap(), []);
     assert_eq!(store.count_unread(scope(), &absent).await.unwrap(), 0);
     assert!(DeliveryStore::find(store, scope(), fresh()).await.unwrap().is_none());
-    let filter = DeliveryFilter { workspace: None, status: None, destination: None };
-    DeliveryStore::list(store, scope(), filter, None, page).await.unwrap();
     assert!(DestinationStore::find(store, scope(), DestinationScope::Organization, fresh()).await.unwrap().is_none());
     assert!(AnnouncementStore::find(store, scope(), fresh()).await.unwrap().is_none());
     assert!(ProfileStore::find(store, scope(), &absent).await.unwrap().is_none());
+}
+
+fn absent_user() -> ActorRef {
+    ActorRef::parse("user:absent").unwrap()
+}
+
+/// Executes lists, and reads of many keys.
+pub(super) async fn execute_lists_of_absent_rows(store: &Database) {
+    let (page, absent) = (PageRequest::first(5), absent_user());
+    let filter = UseCaseFilter { workspace: DEFAULT_WORKSPACE_ID.into(), status: None, is_activation_ready: false };
+    UseCaseStore::list(store, scope(), filter, page).await.unwrap();
+    let filter = InboxFilter { status: None, category: None };
+    assert_eq!(InboxStore::list(store, scope(), &absent, filter, page).await.unwrap().rows, []);
+    let filter = DeliveryFilter { workspace: None, status: None, destination: None };
+    DeliveryStore::list(store, scope(), filter, None, page).await.unwrap();
     assert!(store.find_many(scope(), from_ref(&absent)).await.unwrap().is_empty());
     let scopes = [
         PreferenceScope::Global,

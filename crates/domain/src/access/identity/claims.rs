@@ -72,7 +72,11 @@ impl ClaimRules {
     ///
     /// # Errors
     /// The first rule that the token breaks.
-    pub fn check_access_token(&self, token: &UnverifiedToken<'_>, now: Timestamp) -> Result<ClaimedIdentity, InvalidToken> {
+    pub fn check_access_token(
+        &self,
+        token: &UnverifiedToken<'_>,
+        now: Timestamp,
+    ) -> Result<ClaimedIdentity, InvalidToken> {
         if token.issuer() != Some(self.issuer.as_str()) {
             return Err(InvalidToken::Issuer);
         }
@@ -81,7 +85,7 @@ impl ClaimRules {
         }
         self.check_audience(token)?;
         let expires_at = check_times(token, now)?;
-        let subject = text(token, "sub")?.filter(|sub| is_identifier(sub)).ok_or(InvalidToken::FactSubject)?;
+        let subject = text(token, "sub")?.filter(|sub| is_identifier(sub)).ok_or(InvalidToken::Subject)?;
         Ok(ClaimedIdentity(VerifiedIdentity {
             issuer: self.issuer.clone(),
             subject: subject.to_owned(),

@@ -67,7 +67,7 @@ impl ClaimRules {
         if token.claim("events").is_some() {
             return Err(InvalidToken::OtherPurpose);
         }
-        let subject = text(token, "sub")?.filter(|sub| is_identifier(sub)).ok_or(InvalidToken::FactSubject)?;
+        let subject = text(token, "sub")?.filter(|sub| is_identifier(sub)).ok_or(InvalidToken::Subject)?;
         Ok(ClaimedIdentity(VerifiedIdentity {
             issuer: self.issuer.clone(),
             subject: subject.to_owned(),
@@ -125,7 +125,7 @@ impl ClaimRules {
     ) -> Result<VerifiedIdentity, InvalidToken> {
         let token = UnverifiedToken::of_claims(response.clone());
         if text(&token, "sub")?.is_some_and(|subject| subject != identity.subject) {
-            return Err(InvalidToken::FactSubject);
+            return Err(InvalidToken::Subject);
         }
         match groups(&token, &self.groups_claim)? {
             listed @ GroupsClaim::Listed(_) => Ok(VerifiedIdentity { groups: listed, ..identity }),
@@ -171,8 +171,8 @@ impl ClaimRules {
         let identifier = |name| text(token, name).map(|value| value.filter(|value| is_identifier(value)));
         match (identifier("sid")?, identifier("sub")?) {
             (Some(session), _) => Ok(LogoutTarget::IssuerSession(session.to_owned())),
-            (None, Some(subject)) => Ok(LogoutTarget::FactSubject(subject.to_owned())),
-            (None, None) => Err(InvalidToken::FactSubject),
+            (None, Some(subject)) => Ok(LogoutTarget::Subject(subject.to_owned())),
+            (None, None) => Err(InvalidToken::Subject),
         }
     }
 

@@ -53,7 +53,7 @@ pub enum NameHolder {
     /// Neither the name nor the subject is pinned.
     Nobody,
     /// The subject already has this permanent actor name.
-    FactSubject(ActorRef),
+    Subject(ActorRef),
     /// The name belongs to another subject.
     Another,
 }
@@ -74,7 +74,7 @@ pub fn evaluate_claim_mappings(identity: &VerifiedIdentity) -> Vec<(MappingRule,
 pub fn evaluate_pin_rule(identity: &VerifiedIdentity, holder: &NameHolder) -> MappingOutcome {
     match holder {
         NameHolder::Nobody => MappingOutcome::Applied(format!("the first sign-in pins {}", name_to_pin(identity))),
-        NameHolder::FactSubject(actor) => MappingOutcome::Applied(format!("the subject is pinned as {actor}")),
+        NameHolder::Subject(actor) => MappingOutcome::Applied(format!("the subject is pinned as {actor}")),
         NameHolder::Another => MappingOutcome::Refused(IdentityRefusal::NameTaken),
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     fn a_name_belongs_to_one_subject() {
         let verdict_for = |holder| evaluate_pin_rule(&identity(), &holder);
         assert_eq!(verdict_for(NameHolder::Another), MappingOutcome::Refused(IdentityRefusal::NameTaken));
-        let pinned_subject = NameHolder::FactSubject(ActorRef::parse("user:countess").unwrap());
+        let pinned_subject = NameHolder::Subject(ActorRef::parse("user:countess").unwrap());
         assert_eq!(
             verdict_for(pinned_subject),
             MappingOutcome::Applied("the subject is pinned as user:countess".to_owned())

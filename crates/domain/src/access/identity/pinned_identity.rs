@@ -6,7 +6,7 @@
 use super::{GroupsClaim, IdentityKind, NameHolder, TenantClaim, VerifiedIdentity};
 use crate::{
     access::{ActorKind, ActorRef},
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{IdentityId, TenantId},
     notification_category::NotificationCategory,
     slug::Slug,

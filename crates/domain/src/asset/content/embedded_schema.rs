@@ -213,7 +213,11 @@ mod tests {
     #[test]
     fn refuses_schemas_without_bounds() {
         for reference in ["https://example.org/s.json", "file:///etc/passwd", "other.json", "#/$defs/gone", "#anchor"] {
-            assert_eq!(refusal(json!({"$ref": reference})), Some(EmbeddedSchemaRefusal::ExternalReference), "{reference}");
+            assert_eq!(
+                refusal(json!({"$ref": reference})),
+                Some(EmbeddedSchemaRefusal::ExternalReference),
+                "{reference}"
+            );
         }
         assert_eq!(refusal(json!({"$id": "https://example.org/"})), Some(EmbeddedSchemaRefusal::ExternalReference));
         assert_eq!(refusal(json!({"$ref": "#"})), Some(EmbeddedSchemaRefusal::Recursive));
@@ -243,7 +247,10 @@ mod tests {
         for pattern in ["(?=a)b", "(a)\\1", "a{1000}{1000}", "("] {
             assert_eq!(refusal(json!({"pattern": pattern})), Some(EmbeddedSchemaRefusal::Invalid), "{pattern}");
         }
-        assert_eq!(refusal(json!({"pattern": "a".repeat(MAX_PATTERN_BYTES + 1)})), Some(EmbeddedSchemaRefusal::TooLarge));
+        assert_eq!(
+            refusal(json!({"pattern": "a".repeat(MAX_PATTERN_BYTES + 1)})),
+            Some(EmbeddedSchemaRefusal::TooLarge)
+        );
         let schema_with_patterns = |count: usize| json!({"anyOf": vec![json!({"pattern": "a"}); count]});
         assert_eq!(refusal(schema_with_patterns(50)), None);
         assert_eq!(refusal(schema_with_patterns(51)), Some(EmbeddedSchemaRefusal::TooLarge));

@@ -222,7 +222,11 @@ impl Definition {
             timeout: timeout_seconds
                 .and_then(|time| Duration::try_from_secs_f64(time).ok())
                 .map_or(MAX_DURATION, |time| time.min(MAX_DURATION)),
-            session_start: if uses_handshake { McpSessionStartMethod::Handshake } else { McpSessionStartMethod::Discovery },
+            session_start: if uses_handshake {
+                McpSessionStartMethod::Handshake
+            } else {
+                McpSessionStartMethod::Discovery
+            },
             revisions: self.protocol_versions,
         }))
     }

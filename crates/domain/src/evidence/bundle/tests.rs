@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     access::ActorRef,
     asset::canonical::Checksum,
-    audit::{Fact, FactKind, Stamp, FactSubject, leaf_hash},
+    audit::{Fact, FactKind, FactSubject, Stamp, leaf_hash},
     evidence::run_records::RunRecords,
     time::Timestamp,
     transparency_log::{

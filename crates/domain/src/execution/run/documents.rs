@@ -177,7 +177,8 @@ impl<'a> Run<'a> {
         mut body: Map<String, Value>,
         chunks: &[RetrievedChunk],
     ) {
-        let payload = Payload { body: json!({ "query": lookup.query }).to_string().into(), salt: self.moment.new_salt() };
+        let payload =
+            Payload { body: json!({ "query": lookup.query }).to_string().into(), salt: self.moment.new_salt() };
         let asset: AssetId = knowledge.asset;
         body.insert("step_id".to_owned(), json!(step.id));
         body.insert("knowledge_base_asset_id".to_owned(), json!(asset));
@@ -193,7 +194,11 @@ impl<'a> Run<'a> {
         self.run_outcome.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind: crate::evidence::RETRIEVAL_EVENT,
-            storage_ref: ArtifactPath::of_database_evidence(self.run_input.execution_id, artifact_id, "retrieval-event.json"),
+            storage_ref: ArtifactPath::of_database_evidence(
+                self.run_input.execution_id,
+                artifact_id,
+                "retrieval-event.json",
+            ),
             body,
             payload: Some(payload),
             created_at: self.moment.now(),

@@ -144,7 +144,8 @@ impl<'a> Run<'a> {
         let has_no_interceptors = plan.guardrails.is_empty() && plan.hooks.is_empty();
         let subject = if has_no_interceptors { String::new() } else { self.event_subject(&continuation) };
         let has_guardrails = continuation.stage().is_some_and(|stage| plan.guardrails.inspects(stage));
-        let has_hooks = continuation.event().is_some_and(|event| plan.hooks.next_matching(event, &subject, 0).is_some());
+        let has_hooks =
+            continuation.event().is_some_and(|event| plan.hooks.next_matching(event, &subject, 0).is_some());
         let mut interception = Interception {
             subject,
             value,

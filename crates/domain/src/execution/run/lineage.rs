@@ -8,7 +8,7 @@ use crate::{
     flow::{
         Action, Step, StepKind, StepOutputMapping,
         bound_prompt_use::is_bound_prompt_template,
-        reference::{ValueReference, Template},
+        reference::{Template, ValueReference},
     },
     knowledge::retrieval::RetrievedChunk,
     memory::StoredTurn,

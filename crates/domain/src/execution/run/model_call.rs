@@ -235,7 +235,9 @@ impl<'a> Run<'a> {
         if is_final_answer && let Some(rejection) = self.bound_prompt_for(step).and_then(check) {
             let message = match rejection {
                 SchemaCheckFailure::Mismatch => "the answer does not satisfy the prompt's schema",
-                SchemaCheckFailure::BudgetExceeded => "the answer is too large to be checked against the prompt's schema",
+                SchemaCheckFailure::BudgetExceeded => {
+                    "the answer is too large to be checked against the prompt's schema"
+                }
             };
             return Err(StepFailure::failed(rejection.code("output_schema_mismatch"), message));
         }

@@ -5,7 +5,7 @@ use crate::{
     execution::plan::RunPlan,
     flow::{
         Flow, StepOutputMapping,
-        reference::{ValueReference, ReferenceResolver},
+        reference::{ReferenceResolver, ValueReference},
     },
 };
 use serde_json::{Map, Value};

@@ -72,7 +72,11 @@ pub(super) fn build_mcp_call(
     let bearer = binding.secret.clone().or_else(|| connection.bearer.clone());
     McpCall {
         server: (server.asset, server.reference.clone()),
-        connection: McpConnectionSettings { bearer, timeout: connection.timeout.min(tool.timeout), ..connection.clone() },
+        connection: McpConnectionSettings {
+            bearer,
+            timeout: connection.timeout.min(tool.timeout),
+            ..connection.clone()
+        },
         allowed_hosts: binding.allowed_hosts.clone(),
         tool: tool.name.clone(),
         arguments,

@@ -45,14 +45,14 @@ impl TextTemplate {
         budget: &mut ValueBudget,
         depth: usize,
     ) -> Result<(), ResolveError> {
-        if let [TextPart::ValueReference(only)] = self.parts.as_slice() {
+        if let [TextPart::Reference(only)] = self.parts.as_slice() {
             return Ok(budget.charge_at(&*lookup(scope, only)?, depth)?);
         }
         budget.charge_level(depth)?;
         for part in &self.parts {
             match part {
                 TextPart::Literal(text) => budget.charge_text(text)?,
-                TextPart::ValueReference(reference) => match lookup(scope, reference)?.as_ref() {
+                TextPart::Reference(reference) => match lookup(scope, reference)?.as_ref() {
                     Value::Null => {}
                     Value::String(text) => budget.charge_text(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {

@@ -55,7 +55,7 @@ fn reports_the_first_fault_of_the_drafts() {
         (with_change(&|changed| changed.source = DocumentSource::Text(long_text.clone())), DocumentFault::TextTooLong),
         (with_change(&|changed| changed.source = DocumentSource::Text("a\0b".to_owned())), DocumentFault::NulInText),
         (
-            with_change(&|changed| changed.source = DocumentSource::ValueReference("x".to_owned())),
+            with_change(&|changed| changed.source = DocumentSource::Reference("x".to_owned())),
             DocumentFault::TextExpected,
         ),
     ] {
@@ -64,9 +64,9 @@ fn reports_the_first_fault_of_the_drafts() {
     for source_type in [SourceType::Artifact, SourceType::Http] {
         assert_eq!(refusal_of(std::slice::from_ref(&valid), source_type), (0, DocumentFault::SourceExpected));
         let mut document = valid.clone();
-        document.source = DocumentSource::ValueReference("x".repeat(MAX_SOURCE_REF_BYTES + 1));
+        document.source = DocumentSource::Reference("x".repeat(MAX_SOURCE_REF_BYTES + 1));
         assert_eq!(refusal_of(&[document.clone()], source_type), (0, DocumentFault::SourceNotFound));
-        document.source = DocumentSource::ValueReference("x".to_owned());
+        document.source = DocumentSource::Reference("x".to_owned());
         assert!(validate_drafts(&[document], source_type).is_ok());
     }
 }

@@ -3,12 +3,12 @@
 use super::{NotifiableFact, PROJECTOR_ACTOR, SubjectContext};
 use crate::{
     access::ActorRef,
-    audit::{Fact, FactKind, Stamp, FactSubject},
+    audit::{Fact, FactKind, FactSubject, Stamp},
     id::{FactId, SuppressedDecisionId, WorkloadId, WorkspaceId},
     notification::{
         Channel,
         derived_identifier::EventKey,
-        preference::{DecidingScope, SuppressionReason, Suppression},
+        preference::{DecidingScope, Suppression, SuppressionReason},
     },
     notification_category::NotificationCategory,
     store::Revision,

@@ -50,7 +50,8 @@ fn full_release_accepts_one_objection_per_person() {
 fn limits_objections_once_rejection_is_final() {
     let mut full_release = release_in_state(StateName::ReviewReady).0;
     for number in 0..review::MAX_STORED_VERDICTS {
-        let verdict = if number < review::VERDICT_SOFT_LIMIT { ReleaseVerdict::Approved } else { ReleaseVerdict::Rejected };
+        let verdict =
+            if number < review::VERDICT_SOFT_LIMIT { ReleaseVerdict::Approved } else { ReleaseVerdict::Rejected };
         full_release = review(&full_release, &format!("user:reviewer-{number}"), verdict);
     }
     for verdict in ReleaseVerdict::ALL {

@@ -171,7 +171,8 @@ fn cosignature_holds_for_its_witness_text_and_time_alone() {
 
     let text = "logs.example/a\n5\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
     let note = SignedNote::new(text.to_owned(), vec![sign(&signing_key, "logs.example/a", text)]).unwrap();
-    let signature_line = |seconds| witness.cosignature_line(seconds, &signing_key.sign(&cosigned_message(text, seconds)));
+    let signature_line =
+        |seconds| witness.cosignature_line(seconds, &signing_key.sign(&cosigned_message(text, seconds)));
     assert_eq!(witness.cosigned_at(&note), None, "the signature of the log is no cosignature");
     let cosigned = note.clone().with_signatures([signature_line(1_700_000_000), signature_line(1_700_000_060)]);
     assert_eq!(witness.cosigned_at(&cosigned), Some(1_700_000_060));

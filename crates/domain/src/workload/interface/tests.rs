@@ -62,7 +62,10 @@ fn applies_defaults_to_omitted_members() {
         })
     );
     let config = InterfaceConfig::parse(&full_configuration()).unwrap();
-    assert_eq!((config.rollback_thresholds().sample_size(), config.rollback_thresholds().error_threshold()), (50, 0.25));
+    assert_eq!(
+        (config.rollback_thresholds().sample_size(), config.rollback_thresholds().error_threshold()),
+        (50, 0.25)
+    );
     assert_eq!(config.with_defaults().to_document(), full_configuration());
 }
 

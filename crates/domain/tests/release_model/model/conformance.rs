@@ -13,7 +13,7 @@ use fairway_domain::{
         deployment::{Deployment, DeploymentChange},
         lane::{Lane, LaneHistoryEntry, MoveReason},
         review::{ApprovalRule, ReviewedRelease, SelfApproval},
-        rollback::{LaneRollbackTarget, rollback_candidates, lanes_by_recency},
+        rollback::{LaneRollbackTarget, lanes_by_recency, rollback_candidates},
     },
     rollout::{AdvanceMode, Rollout, RolloutPlan, RolloutStatus, SoakStatus},
     store::Change,
@@ -38,7 +38,7 @@ pub(crate) struct StoredState {
 pub(crate) enum Decision {
     Binding(Change<Release>),
     Transition(Change<Release>),
-    ReleaseVerdict(Change<ReviewedRelease>),
+    Verdict(Change<ReviewedRelease>),
     Lanes(Box<DeploymentChange>),
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn decide(
         }
         Operation::Reopen(release) => releases[*release].reopen(deployment, stamp).map(Decision::Transition),
         Operation::Review(release, verdict) => {
-            releases[*release].record_verdict((*id).into(), *verdict, None, APPROVAL_RULE, stamp).map(Decision::ReleaseVerdict)
+            releases[*release].record_verdict((*id).into(), *verdict, None, APPROVAL_RULE, stamp).map(Decision::Verdict)
         }
         Operation::Approve(release) => {
             releases[*release].move_to_approved(APPROVAL_RULE, deployment, stamp).map(Decision::Transition)

@@ -13,7 +13,7 @@ use fairway_domain::{
         session::{MAX_GROUPS_AGE, RenewalLease, SessionEnd, SessionSnapshot, SessionToken},
         sign_in_provider::{IdentityProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
-    id::{RequestId, ConversationSessionId},
+    id::{ConversationSessionId, RequestId},
     tenant::TenantScope,
 };
 use moka::sync::Cache;

@@ -164,7 +164,7 @@ fn requires_times_as_numbers_in_range() {
 #[test]
 fn requires_a_short_subject() {
     for subject in [json!(null), json!(""), json!("s".repeat(256)), json!("a\nb"), json!("a\u{7f}")] {
-        assert_eq!(refusal(json!({ "sub": subject })), Some(InvalidToken::FactSubject), "{subject}");
+        assert_eq!(refusal(json!({ "sub": subject })), Some(InvalidToken::Subject), "{subject}");
     }
     for subject in [json!(7), json!(["248"]), json!({}), json!(true)] {
         assert_eq!(refusal(json!({ "sub": subject })), Some(InvalidToken::ClaimType), "{subject}");

@@ -71,7 +71,7 @@ fn accepts_only_id_tokens_of_this_client_and_sign_in() {
         (json!({"exp": NOW - 61}), InvalidToken::Expired { seconds_ago: 61 }),
         (json!({"exp": null}), InvalidToken::Time),
         (json!({"exp": "9999999999"}), InvalidToken::Time),
-        (json!({"sub": null}), InvalidToken::FactSubject),
+        (json!({"sub": null}), InvalidToken::Subject),
     ] {
         assert_eq!(check(change.clone()), Err(reason), "{change}");
     }
@@ -114,8 +114,9 @@ fn overage_response_gives_groups_of_same_subject() {
         "_claim_names": {"groups": "s"}, "_claim_sources": {"s": {"endpoint": "https://idp.example/groups"}},
     });
     let rules = rules();
-    let identity =
-        |claims: Value| rules.check_id_token(&id_token(claims), CLIENT, None, at(NOW)).unwrap().assume_signature_verified();
+    let identity = |claims: Value| {
+        rules.check_id_token(&id_token(claims), CLIENT, None, at(NOW)).unwrap().assume_signature_verified()
+    };
     let add_overage_groups =
         |response: Value| rules.add_overage_groups(identity(overage_claims.clone()), response.as_object().unwrap());
     let groups = |response: Value| add_overage_groups(response).unwrap().groups;
@@ -123,7 +124,7 @@ fn overage_response_gives_groups_of_same_subject() {
     for unknown in [json!({}), json!({"groups": null}), json!({"hasgroups": true}), json!({"value": ["a"]})] {
         assert!(matches!(groups(unknown.clone()), GroupsClaim::Overage { .. }), "{unknown}");
     }
-    assert_eq!(add_overage_groups(json!({"groups": ["a"], "sub": "other"})).err(), Some(InvalidToken::FactSubject));
+    assert_eq!(add_overage_groups(json!({"groups": ["a"], "sub": "other"})).err(), Some(InvalidToken::Subject));
     assert_eq!(add_overage_groups(json!({"groups": {"a": true}})).err(), Some(InvalidToken::ClaimType));
     // The userinfo response can contain the claim source of the overage.
     let userinfo =
@@ -151,9 +152,9 @@ fn earlier_tokens_prove_the_subject_alone() {
 fn logout_tokens_name_a_session_or_a_subject() {
     let check = |change: Value| rules().check_logout_token(&logout_token(change), CLIENT, at(NOW));
     assert_eq!(check(json!({})), Ok(LogoutTarget::IssuerSession("s".into())));
-    assert_eq!(check(json!({"sid": null})), Ok(LogoutTarget::FactSubject("1".into())));
+    assert_eq!(check(json!({"sid": null})), Ok(LogoutTarget::Subject("1".into())));
     for (change, reason) in [
-        (json!({"sid": null, "sub": null}), InvalidToken::FactSubject),
+        (json!({"sid": null, "sub": null}), InvalidToken::Subject),
         (json!({"iss": "https://other.example"}), InvalidToken::Issuer),
         (json!({"aud": "fairway"}), InvalidToken::Audience),
         (json!({"events": null}), InvalidToken::OtherPurpose),

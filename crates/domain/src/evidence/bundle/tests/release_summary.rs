@@ -2,7 +2,8 @@
 
 use super::{
     super::slsa_release_summary::{
-        LoggedReleaseState, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence, SUMMARY_PREDICATE_TYPE, SummaryResult,
+        LoggedReleaseState, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence, SUMMARY_PREDICATE_TYPE,
+        SummaryResult,
     },
     *,
 };

@@ -7,8 +7,10 @@ const RETRIEVAL: &str = r#"{"chunks":[{"digest":"blake3:00","document_id":"d","i
 const CALL: &str = r#"{"model":"m"}"#;
 
 pub(super) fn documents() -> Vec<BundledEvidenceArtifact> {
-    let document =
-        |(number, body): (u128, &str)| BundledEvidenceArtifact { artifact_id: id(number).into(), body: Some(body.to_owned()) };
+    let document = |(number, body): (u128, &str)| BundledEvidenceArtifact {
+        artifact_id: id(number).into(),
+        body: Some(body.to_owned()),
+    };
     [(50, RETRIEVAL), (51, CALL)].map(document).to_vec()
 }
 
