@@ -9,7 +9,7 @@ use fairway_managed_postgres::binaries::BIN_VARIABLE;
 use crate::install_postgres;
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
-use crate::{children, litellm_gateway};
+use crate::{children, install_litellm};
 
 /// The environment variable with the path of the server executable to measure.
 const SERVER_VARIABLE: &str = "FAIRWAY_BENCH_SERVER";
@@ -33,7 +33,7 @@ pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let mut command = paths.cargo();
     command.args(["run", "--release", "--quiet", "--package", "fairway-bench", "--"]).args(&arguments.benchmark);
     command.env(SERVER_VARIABLE, paths.server_executable(Profile::Release)).env(BIN_VARIABLE, binaries.directory());
-    match litellm_gateway::ensure(paths) {
+    match install_litellm::ensure(paths) {
         Ok(python) => {
             command.env(GATEWAY_VARIABLE, python);
         }

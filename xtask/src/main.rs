@@ -2,7 +2,6 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints to its standard streams")]
 
-mod advisories;
 mod apt;
 mod arch_lints;
 mod bench;
@@ -15,8 +14,9 @@ mod demo;
 mod demo_server;
 mod docs;
 mod external_tools;
+mod install_litellm;
 mod install_postgres;
-mod litellm_gateway;
+mod install_s3_server;
 mod model;
 mod node;
 mod npm_audit;
@@ -26,7 +26,7 @@ mod paths;
 mod portal;
 mod postgres_with_vectors;
 mod required_checks;
-mod s3_server;
+mod rustsec_audit;
 mod schema;
 mod sign_in;
 mod signals;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::paths::Paths;
 use crate::step::{Steps, run_checked};
 use crate::{
-    advisories, arch_lints, browser, cargo_tools, check_api, docs, npm_audit, portal, schema, sign_in, spelling,
+    arch_lints, browser, cargo_tools, check_api, docs, npm_audit, portal, rustsec_audit, schema, sign_in, spelling,
     threat_tests, verifiers,
 };
 
@@ -81,7 +81,7 @@ fn check(paths: &Paths, steps: &mut Steps) {
         }
         Ok(())
     });
-    steps.run("advisories", || advisories::check(paths));
+    steps.run("advisories", || rustsec_audit::check(paths));
     steps.run("npm audit", || npm_audit::check(paths));
 }
 

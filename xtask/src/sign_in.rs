@@ -15,7 +15,7 @@ use crate::demo_server::DemoServer;
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
-use crate::{browser, children, external_tools, litellm_gateway, portal};
+use crate::{browser, children, external_tools, install_litellm, portal};
 
 /// The folder of the identity provider and of the tests.
 const FOLDER: &str = "tools/oidc";
@@ -41,7 +41,7 @@ pub(crate) fn check(paths: &Paths, states: &[String], steps: &mut Steps) -> Resu
     let provider = external_tools::install_npm_packages(paths, &paths.root.join(FOLDER))?;
     let tools = portal::install_packages(paths)?;
     portal::ensure_built(paths)?;
-    let (chromium, python) = (browser::ensure_chromium()?, litellm_gateway::ensure(paths)?);
+    let (chromium, python) = (browser::ensure_chromium()?, install_litellm::ensure(paths)?);
     let signals = Signals::catch()?;
     let built = children::run(paths.checked_programs_build_command(), &signals)?;
     if !built.success() {

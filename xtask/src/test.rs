@@ -13,7 +13,7 @@ use crate::paths::Paths;
 use crate::signals::Signals;
 use crate::workspace_packages::{Package, packages};
 use crate::{
-    cargo_tools, children, external_tools, install_postgres, litellm_gateway, postgres_with_vectors, s3_server,
+    cargo_tools, children, external_tools, install_litellm, install_postgres, install_s3_server, postgres_with_vectors,
 };
 
 /// Environment variable with the superuser URL of the PostgreSQL that this command starts.
@@ -54,8 +54,8 @@ pub(crate) fn run_selected(paths: &Paths, arguments: &[String], variables: &[(&s
     let signals = Signals::catch()?;
     cargo_tools::ensure_nextest(paths)?;
     let binaries = install_postgres::ensure()?;
-    let python = s3_server::ensure(paths)?;
-    let gateway = litellm_gateway::ensure(paths)?;
+    let python = install_s3_server::ensure(paths)?;
+    let gateway = install_litellm::ensure(paths)?;
     let vectors = postgres_with_vectors::ensure(&python)?;
     let inspector = external_tools::install_npm_packages(paths, &paths.root.join(INSPECTOR_FOLDER))?;
     let receivers = paths.root.join(RECEIVERS_FOLDER);

@@ -1,11 +1,11 @@
 //! Connections to external systems, and the history of their checks.
 
 use crate::{
+    clock_and_length_functions::database_now,
     database::{Database, PageBounds, RowSizeMeasure, StoredRow},
     guarded_commit::{GuardedCommit, Input, Query},
     row::{Row, require_decoded},
     schema::{connection, connection_check},
-    sql_functions::database_now,
 };
 use async_trait::async_trait;
 use diesel::{

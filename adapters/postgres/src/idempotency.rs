@@ -1,11 +1,11 @@
 //! Idempotency keys: lookup, reservation and expiry. The SQL function `fairway_commit` stores their outcomes.
 
 use crate::{
+    clock_and_length_functions::time_ahead,
     database::Database,
     guarded_commit::{Input, Query},
     row::read_count,
     schema::idempotency_key,
-    sql_functions::time_ahead,
 };
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};

@@ -2,11 +2,11 @@
 //! (`execution/finish/memory.rs`).
 
 use crate::{
+    clock_and_length_functions::database_now,
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
     row::{Row, require_decoded},
     schema::memory_turn,
-    sql_functions::database_now,
 };
 use async_trait::async_trait;
 use diesel::{

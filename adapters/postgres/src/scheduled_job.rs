@@ -1,9 +1,9 @@
 //! Scheduled jobs: exactly one process executes each due job.
 
 use crate::{
+    clock_and_length_functions::{database_now, time_ahead},
     database::Database,
     schema::chore,
-    sql_functions::{database_now, time_ahead},
 };
 use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::store::StoreError;

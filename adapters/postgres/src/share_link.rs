@@ -1,11 +1,11 @@
 //! Share links. Every statement checks expiry with the database's clock.
 
 use crate::{
+    clock_and_length_functions::database_now,
     database::{Database, PageBounds, StoredRow},
     guarded_commit::{GuardedCommit, Input},
     row::require_decoded,
     schema::{execution, share_link},
-    sql_functions::database_now,
 };
 use async_trait::async_trait;
 use diesel::{

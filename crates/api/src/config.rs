@@ -4,6 +4,7 @@
 //! environment. An unknown key or variable is an error that suggests the nearest known one, because an ignored
 //! setting would fail silently.
 
+mod checked_table;
 mod dependent_settings;
 mod issuer;
 mod parsers;
@@ -11,7 +12,6 @@ mod provider;
 mod provider_variable;
 mod raw_settings;
 mod setting;
-mod toml_table;
 
 pub use issuer::{Issuer, PortalClient};
 pub use parsers::{LogFormat, TextWithCredential};

@@ -1,11 +1,11 @@
 //! Operations on assets and their versions.
 
 mod artifacts;
+mod content_validation;
 mod diff;
 mod grant;
 mod impact;
 mod lifecycle;
-mod validate;
 mod visibility;
 
 pub(crate) use artifacts::RecordedMismatches;
@@ -20,6 +20,7 @@ use crate::{
     idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
+pub(crate) use content_validation::{ValidContent, validate};
 use fairway_domain::{
     access::{AccessStore, Caller, OwnerRef, ResourcePosition},
     asset::{
@@ -38,7 +39,6 @@ use fairway_domain::{
 };
 use serde_json::Value;
 use std::sync::Arc;
-pub(crate) use validate::{ValidContent, validate};
 
 /// The parameters of a new asset.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ mod event_stream;
 mod execute;
 mod execute_request;
 mod execution_reader;
-mod guardrails;
+mod guardrail_check;
 mod http_call;
 pub(crate) mod inline_run_slots;
 mod installation_run_settings;

@@ -1,11 +1,11 @@
 //! Pinned identities: each assigns a fixed actor name in a tenant to a subject of an issuer.
 
 use crate::{
+    clock_and_length_functions::database_now,
     database::Database,
     guarded_commit::{GuardedCommit, Input},
     row::require_decoded,
     schema::{identity, tenant},
-    sql_functions::database_now,
 };
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};

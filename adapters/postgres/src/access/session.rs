@@ -2,11 +2,11 @@
 
 use crate::{
     batch_load::BatchLoader,
+    clock_and_length_functions::{database_now, time_ago},
     database::{Database, StatementPool, read},
     guarded_commit::{GuardedCommit, Input, Query},
     row::{Row, read_count, require_decoded},
     schema::{identity, session},
-    sql_functions::{database_now, time_ago},
 };
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, pg::Pg};

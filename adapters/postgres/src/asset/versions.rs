@@ -2,13 +2,13 @@
 
 use super::StoredAsset;
 use crate::{
+    clock_and_length_functions::octet_length,
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded_commit::{FactColumns, GuardedBatchCommit, GuardedCommit, Input, Query},
     large_reads::{LargeRead, MAX_SMALL_TEXT_BYTES},
     row::{Row, require_decoded},
     schema::{asset, asset_version, asset_version_note, asset_version_source},
-    sql_functions::octet_length,
 };
 use async_trait::async_trait;
 use diesel::{

@@ -2,11 +2,11 @@
 //! review ends exactly once.
 
 use crate::{
+    clock_and_length_functions::{database_now, octet_length},
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
     large_reads::{LargeRead, MAX_SMALL_TEXT_BYTES},
     schema::{execution_result, execution_review},
-    sql_functions::{database_now, octet_length},
 };
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, dsl::case_when};

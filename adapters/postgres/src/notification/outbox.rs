@@ -1,11 +1,11 @@
 //! The outbox: claims of due deliveries, and results of attempts to send them.
 
 use crate::{
+    clock_and_length_functions::{database_now, time_ahead},
     database::Database,
     guarded_commit::{Input, Query},
     row::{Row, require_decoded},
     schema::notification_delivery,
-    sql_functions::{database_now, time_ahead},
     store_error::inconsistent,
 };
 use async_trait::async_trait;

@@ -1,10 +1,10 @@
 //! Reads approvals of releases.
 
 use crate::{
+    clock_and_length_functions::database_now,
     database::{Database, PageBounds, RowSizeMeasure, StoredRow},
     row::require_decoded,
     schema::{approval, approval_note},
-    sql_functions::database_now,
 };
 use diesel::{
     BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,

@@ -1,8 +1,8 @@
 //! Settings that are read together, because one setting requires or completes another.
 
 use super::{
-    ConfigError, GatewaySettings, LogSettings, MailSettings, VaultSettings, parsers, raw_settings::RawSettings,
-    setting, toml_table::invalid,
+    ConfigError, GatewaySettings, LogSettings, MailSettings, VaultSettings, checked_table::invalid, parsers,
+    raw_settings::RawSettings, setting,
 };
 use fairway_domain::{
     access::session::SessionLifetime, anonymous_rate_limit::Quota, knowledge::retrieval::EmbeddingModel,

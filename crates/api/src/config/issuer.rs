@@ -1,9 +1,9 @@
 //! Identity providers: the settings of the first one, and the `[[issuers]]` tables of the file for more.
 
 use super::{
+    checked_table::{TableContext, invalid, tables},
     raw_settings::{ConfigError, RawSettings},
     setting,
-    toml_table::{TableContext, invalid, tables},
 };
 use fairway_domain::{access::identity::ClaimRules, secret::ServerSecretRef, slug::Slug};
 use fairway_oidc::IssuerConfig;

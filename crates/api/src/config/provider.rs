@@ -1,9 +1,9 @@
 //! Provider accounts: the `[[providers]]` tables of the file and the variables of the environment.
 
 use super::{
+    checked_table::{TableContext, invalid, tables},
     provider_variable::ProviderVariables,
     raw_settings::{ConfigError, SettingOrigin},
-    toml_table::{TableContext, invalid, tables},
 };
 use fairway_domain::{asset::content::has_jurisdiction_code_form, secret::ServerSecretRef};
 use fairway_providers::ModelPrice;

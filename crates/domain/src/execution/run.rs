@@ -15,11 +15,11 @@ mod memory;
 mod model_call;
 mod model_request_hook_payload;
 mod obligation;
+mod outgoing_tool_call;
 mod reference_values;
 mod reservation;
 mod schema_check;
 mod step_failure;
-mod tool_calls;
 
 #[cfg(test)]
 mod tests;

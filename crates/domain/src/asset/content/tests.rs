@@ -1,4 +1,4 @@
-mod bounds;
+mod bounds_before_compilation;
 mod number_spelling;
 mod unlisted_value_messages;
 

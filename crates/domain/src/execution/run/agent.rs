@@ -9,8 +9,8 @@ use super::{
     effects::{AwaitedResponse, PendingStep, StepProgress},
     interceptors::{ActiveStep, Continuation},
     model_call::PendingRequest,
+    outgoing_tool_call::{ARGUMENTS_INVALID, build_http_call, build_mcp_call, call_refusal, tool_pin},
     schema_check::{ResumePoint, SchemaResult},
-    tool_calls::{ARGUMENTS_INVALID, build_http_call, build_mcp_call, call_refusal, tool_pin},
 };
 use crate::{
     asset::content::{
