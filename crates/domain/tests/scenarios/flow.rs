@@ -369,12 +369,10 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                         out,
                     );
                 }
-                let drift = response
-                    .get("drifted")
-                    .map(|pin| ToolFailure::Drifted(pin.as_str().map(ToolPin::from_text_unchecked)));
+                let drift = |pin: &Value| ToolFailure::Drifted(pin.as_str().map(ToolPin::from_text_unchecked));
                 let failure =
                     response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
-                let result = drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err);
+                let result = response.get("drifted").map(drift).or(failure).map_or_else(|| Ok(response["gives"].clone()), Err);
                 run.on_tool(env.moment(), result)
             }
             RunEffect::Reserve => run.on_reservation(env.moment()),
@@ -388,8 +386,8 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     let session = ConversationSessionId::parse("s-1").unwrap();
     let conversation =
         ConversationKey::for_caller(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
-    let turn_write =
-        outcome.decide_writeback(input.execution_id, conversation, &[], Some(&[]), env.moment(), &redactor);
+    let (run, moment) = (input.execution_id, env.moment());
+    let turn_write = outcome.decide_writeback(run, conversation, &[], Some(&[]), moment, &redactor);
     write_outcome(&outcome, out);
     if let Some(turn_write) = turn_write {
         write_text("remembered", &turn_write.turn.question, out);
