@@ -11,14 +11,17 @@ use async_trait::async_trait;
 use diesel::QueryDsl as _;
 use fairway_domain::{
     access::rights::VisibleScopes,
-    audit::{AuditEvent, AuditFilter, AuditStore, Fact, FactSequencer, StoredFact, disclosed_detail::disclosed_detail},
+    audit::{
+        AuditEvent, AuditFilter, AuditStore, Fact, FactSequencer, StoredFact,
+        disclosed_detail::{disclosed_detail, is_detail_disclosed},
+    },
     id::{FactId, RequestId, WorkspaceId},
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 use uuid::Uuid;
 
 /// Maximum number of facts that one sequencer pass indexes in the log of one tenant.
@@ -28,7 +31,7 @@ const MAX_LOGS: i64 = 10;
 
 /// The fields of a stored fact that audit events show.
 #[derive(Deserialize)]
-struct FactBody {
+struct FactBody<'b> {
     fact_id: FactId,
     kind: String,
     subject: SubjectBody,
@@ -38,8 +41,8 @@ struct FactBody {
     #[serde(default)]
     categories: Vec<String>,
     workspace_id: Option<WorkspaceId>,
-    #[serde(default)]
-    detail: Map<String, Value>,
+    #[serde(borrow)]
+    detail: Option<&'b RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -50,10 +53,18 @@ struct SubjectBody {
 
 fn event(row: &Row) -> Result<AuditEvent, StoreError> {
     let bytes: &[u8] = row.column("body")?;
-    let body: FactBody = require_decoded("body", serde_json::from_slice(bytes).ok())?;
+    let body: FactBody<'_> = require_decoded("body", serde_json::from_slice(bytes).ok())?;
+    // A withheld detail is not parsed, because most entries of the log have one.
+    let detail = match body.detail {
+        Some(detail) if is_detail_disclosed(&body.kind) => {
+            let parsed = require_decoded("detail", serde_json::from_str(detail.get()).ok())?;
+            disclosed_detail(&body.kind, parsed)
+        }
+        Some(_) | None => None,
+    };
     Ok(AuditEvent {
         workspace_id: body.workspace_id,
-        detail: disclosed_detail(&body.kind, body.detail),
+        detail,
         event_id: body.fact_id,
         index: require_decoded("index", u64::try_from(row.column::<i64>("index")?).ok())?,
         kind: body.kind,

@@ -13,6 +13,12 @@ const DISCLOSED: [(FactKind, &[&str]); 2] = [
     (FactKind::AnnouncementMade, &["roles", "text_digest", "workspaces"]),
 ];
 
+/// Whether auditors may read a part of the details of this kind.
+#[must_use]
+pub fn is_detail_disclosed(kind: &str) -> bool {
+    DISCLOSED.iter().any(|(disclosed, _)| disclosed.as_str() == kind)
+}
+
 /// The part of a fact's detail that auditors may read; `None` if the kind's detail is withheld. Members that are not
 /// listed for the kind are removed.
 #[must_use]
@@ -35,8 +41,9 @@ mod tests {
         };
         let disclosed = disclosed_detail("notification.suppressed", detail()).unwrap();
         assert_eq!(Value::Object(disclosed), json!({ "digest": "sha256:00" }));
+        assert!(is_detail_disclosed("notification.suppressed"));
         for kind in ["notification.marked", "execution.denied", "notification.suppressed2", ""] {
-            assert_eq!(disclosed_detail(kind, detail()), None, "{kind}");
+            assert_eq!((disclosed_detail(kind, detail()), is_detail_disclosed(kind)), (None, false), "{kind}");
         }
     }
 }

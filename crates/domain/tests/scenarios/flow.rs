@@ -372,7 +372,8 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                 let drift = |pin: &Value| ToolFailure::Drifted(pin.as_str().map(ToolPin::from_text_unchecked));
                 let failure =
                     response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
-                let result = response.get("drifted").map(drift).or(failure).map_or_else(|| Ok(response["gives"].clone()), Err);
+                let result =
+                    response.get("drifted").map(drift).or(failure).map_or_else(|| Ok(response["gives"].clone()), Err);
                 run.on_tool(env.moment(), result)
             }
             RunEffect::Reserve => run.on_reservation(env.moment()),
