@@ -11,6 +11,7 @@ use crate::{
     fixture::{Fixture, acceptance, ending, open_store, scope},
 };
 use execute_all_statements::{execute_lists, execute_point_statements};
+use execute_reads_of_absent_rows::execute_lists_of_absent_rows;
 use fairway_domain::{
     access::OwnerRef,
     audit::FactSequencer,
@@ -277,6 +278,7 @@ async fn no_statement_scans_a_whole_large_table_or_index() {
 
     let (_database, lists) = measure(database, async |fixture, store| {
         execute_lists(fixture, store).await;
+        execute_lists_of_absent_rows(store).await;
         for commit in COMMITS {
             (commit.decide(fixture).await.send)(None).await.unwrap();
         }

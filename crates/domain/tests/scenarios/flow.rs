@@ -296,6 +296,13 @@ fn compose_prompt(scenario: &Scenario, content: &Value, refusals: &mut String) -
     composed.map_err(write_refusal).ok()
 }
 
+/// The result of a tool call as a scenario describes it.
+fn tool_result(response: &Value) -> Result<Value, ToolFailure> {
+    let drift = |pin: &Value| ToolFailure::Drifted(pin.as_str().map(ToolPin::from_text_unchecked));
+    let failure = || response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
+    response.get("drifted").map(drift).or_else(failure).map_or_else(|| Ok(response["gives"].clone()), Err)
+}
+
 fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut String) {
     let attributes = RunPolicyAttributes {
         actor: request.actor.clone(),
@@ -369,12 +376,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                         out,
                     );
                 }
-                let drift = |pin: &Value| ToolFailure::Drifted(pin.as_str().map(ToolPin::from_text_unchecked));
-                let failure =
-                    response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
-                let result =
-                    response.get("drifted").map(drift).or(failure).map_or_else(|| Ok(response["gives"].clone()), Err);
-                run.on_tool(env.moment(), result)
+                run.on_tool(env.moment(), tool_result(&response))
             }
             RunEffect::Reserve => run.on_reservation(env.moment()),
             RunEffect::CheckContracts | RunEffect::RetrieveDocuments(_) => {

@@ -1,6 +1,6 @@
 //! Executes the statements of all stores: reads by key, and lists.
 
-use super::execute_reads_of_absent_rows::{execute_lists_of_absent_rows, execute_reads_of_absent_rows};
+use super::execute_reads_of_absent_rows::execute_reads_of_absent_rows;
 use crate::fixture::{
     Fixture, acceptance, actor, denied, ending, environment, fresh,
     knowledge::{documents, ingest, knowledge_base, reembedding, within},
@@ -251,5 +251,4 @@ pub(super) async fn execute_lists(fixture: &Fixture, store: &Database) {
     for visible_scopes in [visible_scopes, of_workload] {
         AuditStore::list(store, scope(), AuditFilter::default(), Some(&visible_scopes), page).await.unwrap();
     }
-    execute_lists_of_absent_rows(store).await;
 }
