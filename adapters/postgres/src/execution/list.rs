@@ -26,14 +26,24 @@ use fairway_domain::{
         usage::{ListedExecution, RunUsageSummary},
     },
     id::ExecutionId,
-    store::{Page, PageRequest, StoreError},
+    store::{Page, PageRequest, PageStart, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
+use std::sync::LazyLock;
 use uuid::Uuid;
 
-const COLUMNS: &str = "entry.execution_id AS listed_id";
+/// The column of a list that reads the runs of its page by key.
+const ID_COLUMN: &str = "entry.execution_id AS listed_id";
 const KEY: SortKey = SortKey::Id("entry.execution_id", "listed_id");
+
+/// The columns of a list whose scan reads the runs of its page.
+static SCANNED_COLUMNS: LazyLock<String> =
+    LazyLock::new(|| format!("{ID_COLUMN}, {EXECUTION_COLUMNS}, {USAGE_COLUMNS}").replace("execution.", "entry."));
+
+/// The stored usage of a run.
+const USAGE_COLUMNS: &str = "execution.has_stored_usage, execution.total_tokens_in AS tokens_in, \
+    execution.total_tokens_out AS tokens_out, execution.total_cost_micros AS cost_micros";
 
 /// The table that a list scans.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,7 +148,7 @@ pub(super) async fn list(
     filter: &ExecutionFilter,
     page: PageRequest,
 ) -> Result<Page<ListedExecution>, StoreError> {
-    let page = database.fetch_partitioned_page(list_query(scope, filter), page, list_row).await?;
+    let page = database.fetch_partitioned_page(list_query(scope, filter, page.start), page, list_row).await?;
     let without_usage: Vec<ExecutionId> = page
         .rows
         .iter()
@@ -167,7 +177,7 @@ fn list_row(row: &Row) -> Result<ListRow, StoreError> {
     })
 }
 
-fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
+fn list_query(scope: TenantScope, filter: &ExecutionFilter, start: PageStart) -> ListQuery {
     let scan = ScanTable::of(filter);
     let run_alias = scan.run_alias();
     let mut values = Input::of_params(scope);
@@ -189,19 +199,23 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     conditions.extend(details);
     let (with, arms) = visible_list_arms(filter, &from, run_alias, conditions, &mut values);
     let arms = by_status(arms, scan.scanned_statuses(filter), &mut values);
+    // One scan in list order reads the runs themselves. Skipped rows, and rows that PostgreSQL sorts to merge several
+    // arms, are identifiers only.
+    let scans_runs = scan == ScanTable::Runs && arms.len() == 1 && !matches!(start, PageStart::Skip(1..));
+    let (columns, detail, run) = if scans_runs {
+        (SCANNED_COLUMNS.as_str(), detail_of_scanned_run(), "page")
+    } else {
+        (ID_COLUMN, detail_by_key(), "detail")
+    };
     let post_join = format!(
-        "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE},
-                has_stored_usage, total_tokens_in AS tokens_in, total_tokens_out AS tokens_out,
-                total_cost_micros AS cost_micros
-            FROM execution
-            WHERE execution.tenant_id = {{tenant_id}} AND execution.execution_id = listed_id OFFSET 0) AS detail ON true
+        "JOIN LATERAL ({detail} OFFSET 0) AS detail ON true
          JOIN LATERAL (SELECT slug AS workload_slug FROM workload
-            WHERE tenant_id = {{tenant_id}} AND workload.workload_id = detail.workload_id OFFSET 0) AS workload ON true"
+            WHERE tenant_id = {{tenant_id}} AND workload.workload_id = {run}.workload_id OFFSET 0) AS workload ON true"
     );
     let is_append_only = scan.is_append_only(filter.status);
     ListQuery {
         with,
-        columns: COLUMNS,
+        columns,
         key: KEY,
         post_join: Some(post_join),
         byte_limit: PageByteLimit::Small,
@@ -210,6 +224,22 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
         is_append_only,
         stored_count: None,
     }
+}
+
+/// Reads the run of a listed identifier.
+fn detail_by_key() -> String {
+    format!(
+        "SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE}, {USAGE_COLUMNS} FROM execution
+         WHERE execution.tenant_id = {{tenant_id}} AND execution.execution_id = listed_id"
+    )
+}
+
+/// Adds the reason codes to the runs of a page that the scan has read.
+fn detail_of_scanned_run() -> String {
+    format!(
+        "SELECT {NULL_OUTPUT}, {JOINED_REASON_CODE}
+         FROM (SELECT {{tenant_id}} AS tenant_id, listed_id AS execution_id) AS execution"
+    )
 }
 
 /// The conditions of the filters that have no index.
@@ -312,12 +342,28 @@ mod tests {
     use fairway_domain::tenant::DEFAULT_TENANT_ID;
 
     fn arms_sql(filter: &ExecutionFilter) -> String {
-        let query = list_query(TenantScope::for_background_task(DEFAULT_TENANT_ID.into()), filter);
+        let query = list_query(TenantScope::for_background_task(DEFAULT_TENANT_ID.into()), filter, PageStart::Skip(0));
         let arms = query.arms.iter().map(|arm| {
             let from = arm.from.split_whitespace().collect::<Vec<_>>().join(" ");
             format!("{from} WHERE {} EACH {:?}", arm.conditions.join(" AND "), arm.lateral)
         });
         arms.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn one_scan_without_skipped_rows_reads_the_runs() {
+        let columns = |filter: &ExecutionFilter, start| {
+            list_query(TenantScope::for_background_task(DEFAULT_TENANT_ID.into()), filter, start).columns
+        };
+        let all = ExecutionFilter::default();
+        assert!(columns(&all, PageStart::Skip(0)).contains("entry.started_at"));
+        assert!(columns(&all, PageStart::After(Uuid::nil().into())).contains("entry.total_tokens_in AS tokens_in"));
+        assert_eq!(columns(&all, PageStart::Skip(1)), ID_COLUMN);
+        let failed = ExecutionFilter { status: Some(Status::Failed), ..ExecutionFilter::default() };
+        let visible = ExecutionFilter { visible_scopes: Some(VisibleScopes::default()), ..ExecutionFilter::default() };
+        for filter in [failed, visible] {
+            assert_eq!(columns(&filter, PageStart::Skip(0)), ID_COLUMN);
+        }
     }
 
     #[test]
