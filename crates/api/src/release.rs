@@ -301,7 +301,7 @@ pub(crate) async fn unbind_version(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Lists the lanes of a workload in an environment, with their current and former holders.
+/// Lists the lanes of a workload in an environment, with their current holders and the newest former ones.
 #[utoipa::path(
     operation_id = "list_lanes",
     tag = "releases",

@@ -185,7 +185,7 @@ impl LoadShedder {
             if state.bodies_logged_at.is_none_or(|at| now.saturating_duration_since(at) >= OVERLOAD_COOLDOWN) {
                 tracing::warn!(
                     limit = MAX_ARRIVING,
-                    "too many unfinished request bodies; refusing requests with a body"
+                    "too many unfinished request bodies; refusing part of the requests with a body"
                 );
                 state.bodies_logged_at = Some(now);
             }

@@ -202,7 +202,8 @@ impl Artifacts {
             release_id = release_id.map(tracing::field::display),
             artifact_id = artifact_id.map(tracing::field::display),
             defect = mismatch.defect.as_str(),
-            "artifact integrity mismatch; withholding the bytes and recording at most one incident per hour",
+            "artifact integrity mismatch; withholding the bytes and recording at most one incident per hour for this \
+             artifact",
         );
         let stamp = self.context.stamp(caller);
         if !self.mismatches.is_due(scope, mismatch.owner, stamp.at) {

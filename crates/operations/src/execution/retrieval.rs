@@ -70,7 +70,7 @@ impl RunEngine {
                     execution_id = %reader.execution_id,
                     mode = mode.as_str(),
                     error = error as &dyn std::error::Error,
-                    "failed to read access contracts; denying the run this access mode"
+                    "failed to read access contracts; failing the run, or continuing without conversation memory"
                 );
             })
             .ok()
