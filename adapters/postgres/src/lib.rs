@@ -14,7 +14,7 @@ mod cache_revisions;
 mod clock_and_length_functions;
 mod coalesce;
 mod connection;
-mod cursor_key;
+mod cursor_seal_key;
 mod database;
 mod environment;
 mod erasure;

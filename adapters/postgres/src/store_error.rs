@@ -2,7 +2,7 @@
 //! become conflicts. All other errors keep only the fault that they indicate.
 
 use crate::error_redaction::{ErrorSource, redact_driver_error};
-use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
+use fairway_domain::store::{CommitError, ConstraintConflict, StoreError, StoreFault};
 use std::{error::Error, io};
 use tokio_postgres::error::SqlState;
 
@@ -24,8 +24,8 @@ pub(crate) fn commit_from_driver(error: tokio_postgres::Error) -> CommitError {
     match database.code().code() {
         LOST_GUARD => CommitError::Stale,
         KEY_TAKEN => CommitError::DuplicateKey,
-        SHARE_LINK_CLOSED => CommitError::Conflict(Conflict::ShareLinkClosed),
-        ASSET_IN_USE => CommitError::Conflict(Conflict::AssetInUse),
+        SHARE_LINK_CLOSED => CommitError::Conflict(ConstraintConflict::ShareLinkClosed),
+        ASSET_IN_USE => CommitError::Conflict(ConstraintConflict::AssetInUse),
         _ => match conflict(database.code(), database.constraint()) {
             Some(conflict) => CommitError::Conflict(conflict),
             None => CommitError::Store(from_driver(error)),
@@ -33,28 +33,28 @@ pub(crate) fn commit_from_driver(error: tokio_postgres::Error) -> CommitError {
     }
 }
 
-fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
+fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<ConstraintConflict> {
     if *code == SqlState::FOREIGN_KEY_VIOLATION {
-        return Some(Conflict::MissingReference);
+        return Some(ConstraintConflict::MissingReference);
     }
     if *code != SqlState::UNIQUE_VIOLATION {
         return None;
     }
     match constraint? {
         "tenant_slug_key" | "workspace_slug_key" | "asset_slug_key" | "workload_slug_key" => {
-            Some(Conflict::DuplicateSlug)
+            Some(ConstraintConflict::DuplicateSlug)
         }
-        "asset_version_label_key" => Some(Conflict::DuplicateVersionLabel),
-        "release_binding_role_key" => Some(Conflict::DuplicateRole),
-        "asset_grant_once" => Some(Conflict::DuplicateGrant),
-        "role_binding_once" => Some(Conflict::DuplicateRoleBinding),
-        "access_contract_owner" => Some(Conflict::ContractNameTaken),
-        "access_contract_revoked" => Some(Conflict::ContractRevoked),
-        "tenant_public_host_key" => Some(Conflict::HostTaken),
-        "connection_name_key" => Some(Conflict::DuplicateConnection),
-        "use_case_refinement_once" => Some(Conflict::RefinementKeyTaken),
-        "notification_destination_once" => Some(Conflict::DuplicateDestination),
-        "identity_actor_key" => Some(Conflict::ActorNameTaken),
+        "asset_version_label_key" => Some(ConstraintConflict::DuplicateVersionLabel),
+        "release_binding_role_key" => Some(ConstraintConflict::DuplicateRole),
+        "asset_grant_once" => Some(ConstraintConflict::DuplicateGrant),
+        "role_binding_once" => Some(ConstraintConflict::DuplicateRoleBinding),
+        "access_contract_owner" => Some(ConstraintConflict::ContractNameTaken),
+        "access_contract_revoked" => Some(ConstraintConflict::ContractRevoked),
+        "tenant_public_host_key" => Some(ConstraintConflict::HostTaken),
+        "connection_name_key" => Some(ConstraintConflict::DuplicateConnection),
+        "use_case_refinement_once" => Some(ConstraintConflict::RefinementKeyTaken),
+        "notification_destination_once" => Some(ConstraintConflict::DuplicateDestination),
+        "identity_actor_key" => Some(ConstraintConflict::ActorNameTaken),
         _ => None,
     }
 }

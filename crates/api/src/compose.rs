@@ -8,7 +8,8 @@ use crate::{
     config::Settings,
     http::{
         HttpState, authentication::Authenticator, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
-        memory_budget::MemoryBudgets, paging::CursorKey, shutdown_signal::ShutdownFlag, stream_limit::StreamLimiter,
+        memory_budget::MemoryBudgets, paging::CursorSealKey, shutdown_signal::ShutdownFlag,
+        stream_limit::StreamLimiter,
     },
     metrics::Metrics,
     portal::Portal,
@@ -31,7 +32,7 @@ use fairway_operations::{
     Failure, NonStorePorts, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
     execution::{run_recovery, run_review_endings, run_worker},
-    knowledge::KnowledgeDependencies,
+    knowledge::KnowledgeAdapters,
     notification::{run_backlog_meter, run_notification_sender, run_projector},
     transparency_log::run_tree_builder,
 };
@@ -63,7 +64,7 @@ pub struct Api {
     /// Response bodies of active releases, shared by all worker threads.
     pub(crate) active_release_body_cache: ActiveReleaseBodyCache,
     database: Database,
-    cursor_key: Arc<OnceCell<CursorKey>>,
+    cursor_seal_key: Arc<OnceCell<CursorSealKey>>,
 }
 
 /// The dependencies of the service, and whether each of them is available.
@@ -77,14 +78,14 @@ pub(crate) struct Readiness {
 impl Api {
     /// The key that seals pagination cursors. The database stores the key, so each process accepts the cursors of
     /// all processes. It is read once.
-    pub(crate) async fn cursor_key(&self) -> Result<CursorKey, Failure> {
-        let read_key = async || self.database.cursor_key().await.map(CursorKey::new);
-        Ok(*self.cursor_key.get_or_try_init(read_key).await?)
+    pub(crate) async fn cursor_seal_key(&self) -> Result<CursorSealKey, Failure> {
+        let read_key = async || self.database.cursor_seal_key().await.map(CursorSealKey::new);
+        Ok(*self.cursor_seal_key.get_or_try_init(read_key).await?)
     }
 
     /// The key that seals the state of sign-ins. All processes of the installation derive the same key.
     pub(crate) async fn sign_in_key(&self) -> Result<[u8; 32], Failure> {
-        Ok(self.cursor_key().await?.derive(SIGN_IN_CONTEXT))
+        Ok(self.cursor_seal_key().await?.derive(SIGN_IN_CONTEXT))
     }
 
     pub(crate) async fn readiness(&self) -> Readiness {
@@ -133,7 +134,7 @@ pub struct Process {
     metrics: Metrics,
     provider_plugins: Arc<[ProviderPlugin]>,
     active_release_body_cache: ActiveReleaseBodyCache,
-    cursor_key: Arc<OnceCell<CursorKey>>,
+    cursor_seal_key: Arc<OnceCell<CursorSealKey>>,
     shutdown: ShutdownFlag,
     /// Data derived from the OpenAPI document.
     pub openapi: ServedOpenApi,
@@ -156,7 +157,7 @@ fn run_settings(settings: &Settings) -> RunSettings {
         operator_hosts: settings.reserved_hosts(),
         public_rate: settings.public_rate,
         redactor: Arc::new(Redactor::new(&settings.national_ids)),
-        knowledge: KnowledgeDependencies {
+        knowledge: KnowledgeAdapters {
             splitter: Arc::new(TextSplitter),
             fetcher: Arc::new(GuardedFetcher::new(egress_guard(settings))),
             embedding: settings.embedding_model.clone(),
@@ -296,7 +297,7 @@ impl Process {
             metrics,
             provider_plugins: provider_plugins(&settings.providers),
             active_release_body_cache: ActiveReleaseBodyCache::new(),
-            cursor_key: Arc::default(),
+            cursor_seal_key: Arc::default(),
             shutdown: ShutdownFlag::default(),
             openapi: ServedOpenApi::new()?,
         })
@@ -336,7 +337,7 @@ impl Process {
         let database = Database::new(&options)?;
         self.metrics.watch_statements_in_flight(database.statements_in_flight().clone());
         Ok(Api {
-            services: self.services.with_stores(stores(&database, self.access_decorator.as_ref())),
+            services: self.services.clone_with_stores(stores(&database, self.access_decorator.as_ref())),
             mode: self.mode,
             authentication: self.authentication.clone(),
             metrics: self.metrics.clone(),
@@ -345,7 +346,7 @@ impl Process {
             clock: Arc::clone(&self.clock),
             active_release_body_cache: self.active_release_body_cache.clone(),
             database,
-            cursor_key: Arc::clone(&self.cursor_key),
+            cursor_seal_key: Arc::clone(&self.cursor_seal_key),
         })
     }
 
@@ -400,7 +401,7 @@ impl Process {
             };
             let database = Database::new(&options)?;
             self.metrics.watch_statements_in_flight(database.statements_in_flight().clone());
-            let services = self.services.with_stores(stores(&database, self.access_decorator.as_ref()));
+            let services = self.services.clone_with_stores(stores(&database, self.access_decorator.as_ref()));
             background_tasks.spawn(run_worker(services.run_worker));
         }
         Ok(background_tasks)
@@ -418,7 +419,7 @@ impl Process {
 
     /// The operations over the connections of the background tasks.
     #[must_use]
-    pub const fn background_services(&self) -> &Services {
+    pub const fn background_pool_services(&self) -> &Services {
         &self.services
     }
 }

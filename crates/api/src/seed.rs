@@ -246,7 +246,7 @@ fn location(settings: &Settings, database: &ResolvedDatabase) -> String {
 async fn seed_database(settings: &Settings, database: &ResolvedDatabase) -> Result<String, SeedError> {
     fairway_postgres::migrate(&database.owner_url).await.map_err(SeedError::Migrate)?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
-    let services = process.background_services();
+    let services = process.background_pool_services();
     let callers = (caller(services, AUTHOR).await?, caller(services, APPROVER).await?);
     let mut results = String::new();
     for files in DEMOS {

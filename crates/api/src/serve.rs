@@ -189,7 +189,7 @@ async fn serve_with_database(
     tokio::spawn(maintain_partitions(database.owner_url.clone(), retention));
     let RunningServer { server, handle, mut background_tasks } = start_server(settings, &process, listener, tasks)?;
     tracing::info!(bind = %settings.bind, "server listening");
-    let services = process.background_services().clone();
+    let services = process.background_pool_services().clone();
     tokio::spawn(async move {
         if let Err(error) = services.draft_generator.provision_generators().await {
             tracing::warn!(
@@ -206,12 +206,12 @@ async fn serve_with_database(
         _ = terminate.recv() => shut_down(process.shutdown_flag(), &handle, server).await?,
         _ = interrupt.recv() => shut_down(process.shutdown_flag(), &handle, server).await?,
     }
-    let sender = &process.background_services().notification_sender;
+    let sender = &process.background_pool_services().notification_sender;
     tokio::join!(
-        process.background_services().run_recovery.drain(RUN_DRAIN_TIMEOUT),
+        process.background_pool_services().run_recovery.drain(RUN_DRAIN_TIMEOUT),
         sender.drain(DELIVERY_DRAIN_TIMEOUT)
     );
-    match process.background_services().run_recovery.release_leases().await {
+    match process.background_pool_services().run_recovery.release_leases().await {
         Ok(runs) => tracing::info!(runs, "shutting down: released active runs to other workers, or ended them"),
         Err(error) => {
             tracing::warn!(
@@ -247,7 +247,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> Result<(), ServeErro
         }
         let process = Process::new(settings, address.clone(), Adapters::of(settings)?)?;
         tracing::info!("rollout controller started");
-        if rollout::run_rollout_controller(&process.background_services().rollouts, shutdown.as_mut()).await
+        if rollout::run_rollout_controller(&process.background_pool_services().rollouts, shutdown.as_mut()).await
             == StopReason::Shutdown
         {
             tracing::info!("rollout controller stopped");
@@ -295,8 +295,8 @@ pub async fn run_worker(settings: &Settings) -> Result<(), ServeError> {
         _ = interrupt.recv() => {}
     }
     tracing::info!(timeout_s = WORKER_DRAIN_TIMEOUT.as_secs(), "shutting down: draining active runs");
-    process.background_services().run_recovery.drain(WORKER_DRAIN_TIMEOUT).await;
-    let runs = process.background_services().run_recovery.release_leases().await?;
+    process.background_pool_services().run_recovery.drain(WORKER_DRAIN_TIMEOUT).await;
+    let runs = process.background_pool_services().run_recovery.release_leases().await?;
     background_tasks.shutdown().await;
     tracing::info!(runs, "worker stopped; released the leases of active runs");
     Ok(())

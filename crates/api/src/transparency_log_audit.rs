@@ -111,7 +111,7 @@ pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<T
     let database = ResolvedDatabase::join_or_start_existing(settings).await?;
     let audits = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
-        let auditor = &process.background_services().log_auditor;
+        let auditor = &process.background_pool_services().log_auditor;
         let tenants = match scope.tenant {
             Some(tenant) => [tenant].into(),
             None => auditor.tenants().await?,

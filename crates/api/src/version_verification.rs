@@ -32,7 +32,7 @@ pub async fn verify_version_artifacts(settings: &Settings) -> Result<Verificatio
     let database = ResolvedDatabase::join_or_start_existing(settings).await?;
     let report = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
-        Ok::<_, VerificationError>(process.background_services().artifacts.verify_version_artifacts().await?)
+        Ok::<_, VerificationError>(process.background_pool_services().artifacts.verify_version_artifacts().await?)
     };
     let report = report.await;
     database.stop_managed_server().await?;

@@ -259,7 +259,7 @@ pub enum CommitError {
     DuplicateKey,
     /// The change violates a rule between rows.
     #[error("constraint violation: {0:?}")]
-    Conflict(Conflict),
+    Conflict(ConstraintConflict),
     /// The store operation failed. [`StoreError::fault`] tells whether the change may have been committed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -267,7 +267,7 @@ pub enum CommitError {
 
 /// A rule between rows, which the database enforces. The database adapter maps names of constraints to these values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Conflict {
+pub enum ConstraintConflict {
     /// The slug is already in use in its scope.
     DuplicateSlug,
     /// The asset already has a version with this label.
@@ -302,7 +302,7 @@ pub enum Conflict {
     RefinementKeyTaken,
 }
 
-impl Conflict {
+impl ConstraintConflict {
     /// The stable code of the conflict.
     #[must_use]
     pub const fn code(self) -> &'static str {

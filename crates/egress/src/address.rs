@@ -3,7 +3,8 @@
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Non-public IPv4 networks: those of the IANA IPv4 Special-Purpose Address Registry that are not globally reachable, multicast, and the internal address of one cloud.
+/// Non-public IPv4 networks: those of the IANA IPv4 Special-Purpose Address Registry that are not globally reachable,
+/// multicast, and the internal address of one cloud.
 const NON_PUBLIC_V4: [Ipv4Net; 17] = [
     v4([0, 0, 0, 0], 8),          // this network
     v4([10, 0, 0, 0], 8),         // private

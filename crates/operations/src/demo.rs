@@ -25,7 +25,7 @@ use fairway_domain::{
         review::ReleaseVerdict,
     },
     slug::Slug,
-    store::{Conflict, PageRequest},
+    store::{ConstraintConflict, PageRequest},
     tenant::TenantScope,
     workload::{IntendedUse, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
 };
@@ -227,7 +227,7 @@ impl DemoSeeder {
         }
         let (asset, newest) = stored.ok_or(Failure::Inconsistent("a created asset is missing"))?;
         if asset.kind != kind {
-            return Err(Failure::Conflict(Conflict::DuplicateSlug));
+            return Err(Failure::Conflict(ConstraintConflict::DuplicateSlug));
         }
         let version = match newest.filter(|version| version.checksum == *canonical.checksum()) {
             Some(version) => version,

@@ -14,7 +14,7 @@ use fairway_domain::{
         RunEvidence, StoredEvidenceArtifact,
         bundle::{
             BundledEvidenceArtifact, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement,
-            MAX_CONTENT_BYTES, ProvenFact, has_run_records_digest, last_outcome,
+            MAX_TOTAL_CONTENT_BYTES, ProvenFact, has_run_records_digest, last_outcome,
             slsa_release_summary::{LoggedReleaseState, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence},
         },
         lineage::{LineageFilter, MAX_LINEAGE_ITEMS},
@@ -145,7 +145,7 @@ impl EvidenceBundles {
         let has_run_digest = has_run_records_digest(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
         let (records, documents) = self.records(scope, &record, has_run_digest).await?;
         let (facts, checkpoint) = self.prove(scope, facts).await?;
-        let mut remaining_bytes = MAX_CONTENT_BYTES;
+        let mut remaining_bytes = MAX_TOTAL_CONTENT_BYTES;
         let statement = ExecutionStatement::about_run(ExecutionPredicate {
             tenant_id: scope.tenant(),
             evidence,
@@ -179,7 +179,7 @@ impl EvidenceBundles {
         let evidence = ReleaseSummaryEvidence {
             tenant_id: scope.tenant(),
             release_id: id,
-            release: self.bundled_release(scope, &release, &mut { MAX_CONTENT_BYTES }).await?,
+            release: self.bundled_release(scope, &release, &mut { MAX_TOTAL_CONTENT_BYTES }).await?,
             facts,
             checkpoint,
         };

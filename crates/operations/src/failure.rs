@@ -28,7 +28,7 @@ use fairway_domain::{
     release::ReleaseRefusal,
     share_link::{ShareTermsRefusal, ShareTokenRefusal},
     slug::Slug,
-    store::{CommitError, Conflict, StoreError},
+    store::{CommitError, ConstraintConflict, StoreError},
     tenant::TenantRefusal,
     transparency_log::SigningError,
     use_case::{UseCaseRefusal, bundle::BundleRefusal},
@@ -81,7 +81,7 @@ pub enum Failure {
     OutcomeLost,
     /// A constraint across several rows, such as a unique slug, refused the change.
     #[error("a constraint across several rows refused the change")]
-    Conflict(Conflict),
+    Conflict(ConstraintConflict),
     /// An earlier request used the idempotency key with another body.
     #[error("an earlier request used the idempotency key with another body")]
     KeyReused,

@@ -42,7 +42,7 @@ const MAX_DIMENSIONS: usize = 8_192;
 
 /// Dependencies of the knowledge base operations other than stores.
 #[derive(Clone, Debug)]
-pub struct KnowledgeDependencies {
+pub struct KnowledgeAdapters {
     /// Splits texts into chunks.
     pub splitter: Arc<dyn Chunker>,
     /// Fetches documents from addresses.

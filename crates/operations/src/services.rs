@@ -26,7 +26,7 @@ use crate::{
     flow::Flows,
     generator::{DraftGenerator, ProvisioningMode},
     idempotency::KeyedRequests,
-    knowledge::{KnowledgeBases, KnowledgeDependencies},
+    knowledge::{KnowledgeAdapters, KnowledgeBases},
     memory::Memories,
     notification::{BacklogMeter, NotificationSender, Notifications, Projector},
     release::Releases,
@@ -237,7 +237,7 @@ pub struct Settings {
     /// Masks personal data in the outputs of runs whose policy requires it.
     pub redactor: Arc<Redactor>,
     /// Settings of knowledge bases.
-    pub knowledge: KnowledgeDependencies,
+    pub knowledge: KnowledgeAdapters,
     /// The prefix of the origin names of this installation's transparency logs.
     pub log_origin: LogOriginBase,
 }
@@ -385,7 +385,7 @@ impl Services {
     /// Returns the same operations with other stores, for example those of another worker thread. The new instance
     /// shares caches and wakeups with this one.
     #[must_use]
-    pub fn with_stores(&self, stores: Stores) -> Self {
+    pub fn clone_with_stores(&self, stores: Stores) -> Self {
         Self::assemble(stores, self.shared.clone())
     }
 

@@ -309,7 +309,7 @@ impl UseCases {
     ///
     /// # Errors
     /// When the use case is not found, the caller may not author it, or it does not await access.
-    pub async fn reopen_use_case(
+    pub async fn return_use_case_to_draft(
         &self,
         caller: &Caller,
         workspace: WorkspaceId,

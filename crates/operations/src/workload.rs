@@ -18,7 +18,7 @@ use fairway_domain::{
     search_words::{MAX_QUERY_CHARS, WordSet},
     share_link::ShareTokenRefusal,
     slug::Slug,
-    store::{CommitError, Conflict, Page, PageRequest},
+    store::{CommitError, ConstraintConflict, Page, PageRequest},
     tenant::TenantScope,
     wakeup::Wakeup,
     workload::{
@@ -177,7 +177,7 @@ impl Workloads {
                         Err(WorkloadRefusal::ReservedSlug)
                             if self.workload_store.find_by_slug(scope, &slug).await?.is_some() =>
                         {
-                            return Err(Failure::Conflict(Conflict::DuplicateSlug));
+                            return Err(Failure::Conflict(ConstraintConflict::DuplicateSlug));
                         }
                         created => created?,
                     };

@@ -220,7 +220,7 @@ impl Builder {
         let process = Process::new(&settings, url, adapters.clone())?;
         let listener = TcpListener::bind(settings.bind)?;
         let address = listener.local_addr()?;
-        let services = Process::new(&settings, database.url_for_owner(), adapters)?.background_services().clone();
+        let services = Process::new(&settings, database.url_for_owner(), adapters)?.background_pool_services().clone();
         let tasks = EnabledBackgroundTasks {
             executes_runs: !self.without_worker,
             sends_notifications: !self.without_notifications,

@@ -220,7 +220,7 @@ impl TestIssuer {
 
     /// The tokens that the command line revoked.
     #[must_use]
-    pub fn revoked_tokens(&self) -> Vec<String> {
+    pub fn tokens_revoked_by_cli(&self) -> Vec<String> {
         self.state.device().revoked.clone()
     }
 

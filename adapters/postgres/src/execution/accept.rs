@@ -19,7 +19,7 @@ use fairway_domain::{
     },
     id::ShareLinkId,
     idempotency::RequestKey,
-    store::{CommitError, Conflict, StoreError},
+    store::{CommitError, ConstraintConflict, StoreError},
     tenant::TenantScope,
 };
 use serde_json::json;
@@ -205,7 +205,7 @@ impl BatchCommitter for AcceptCommitter {
     async fn commit_one(&self, pending: &PendingAccept) -> Result<AcceptOutcome, CommitError> {
         let (sql, input) = prepare(&[pending])?;
         let rows = match commit(&self.0, sql, &input.params()).await {
-            Err(CommitError::Conflict(Conflict::ShareLinkClosed)) => return Ok(AcceptOutcome::LinkClosed),
+            Err(CommitError::Conflict(ConstraintConflict::ShareLinkClosed)) => return Ok(AcceptOutcome::LinkClosed),
             rows => rows?,
         };
         Ok(rows.first().map(outcome).transpose()?.map_or(AcceptOutcome::Stale, |(_, outcome)| outcome))

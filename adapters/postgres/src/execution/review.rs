@@ -15,7 +15,7 @@ use fairway_domain::{
     evidence::EvidenceArtifact,
     execution::{
         Status,
-        review::{AnswerUnderReview, DeadlineCheck, ReviewDueToEnd, ReviewEnd, ReviewStore},
+        review::{AnswerUnderReview, DeadlineEnforcement, ReviewDueToEnd, ReviewStore, ReviewedRunEnd},
     },
     id::ExecutionId,
     idempotency::KeyedOutcome,
@@ -109,12 +109,12 @@ impl ReviewStore for Database {
     async fn commit_end(
         &self,
         scope: TenantScope,
-        end: &ReviewEnd,
+        end: &ReviewedRunEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         let ignores_deadline = match end.deadline_check {
-            DeadlineCheck::Required => false,
-            DeadlineCheck::NotRequired => true,
+            DeadlineEnforcement::Required => false,
+            DeadlineEnforcement::NotRequired => true,
         };
         let (error, document) = (end.error.as_ref(), end.artifact.as_ref());
         let note = document.and_then(|document| document.payload.as_ref());

@@ -27,7 +27,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::review::SelfApproval,
     slug::Slug,
-    store::{CommitError, Conflict},
+    store::{CommitError, ConstraintConflict},
     tenant::{DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID},
     workload::{Workload, WorkloadPatch, WorkloadStatus, interface::InterfaceConfig, ports::WorkloadStore},
 };
@@ -152,7 +152,7 @@ pub(crate) const COMMITS: [CommitMethod; 86] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rejection {
     Stale,
-    Conflict(Conflict),
+    ConstraintConflict(ConstraintConflict),
 }
 
 /// A statement that is executed between a decision and its commit, and invalidates the decision.
@@ -182,7 +182,7 @@ impl Decision {
         self
     }
 
-    fn conflict_after(mut self, conflict: Conflict, sql: String) -> Self {
+    fn conflict_after(mut self, conflict: ConstraintConflict, sql: String) -> Self {
         self.invalidations.push(Invalidation { sql, rejection: Rejection::Conflict(conflict) });
         self
     }
@@ -301,8 +301,8 @@ async fn workload(fixture: &Fixture) -> Decision {
     );
     let store = store(fixture);
     Decision::new(async move |key| WorkloadStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateSlug, duplicate)
-        .conflict_after(Conflict::MissingReference, workspace_deletion)
+        .conflict_after(ConstraintConflict::DuplicateSlug, duplicate)
+        .conflict_after(ConstraintConflict::MissingReference, workspace_deletion)
 }
 
 async fn workload_change(fixture: &Fixture) -> Decision {

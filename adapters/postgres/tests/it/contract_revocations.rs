@@ -43,7 +43,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
         .store
         .commit_version(scope(), change_of(&first_base, &content_with_contract(&by_row, false)), None)
         .await;
-    let revoked = fairway_domain::store::Conflict::ContractRevoked;
+    let revoked = fairway_domain::store::ConstraintConflict::ContractRevoked;
     assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
     let second_revocation = ContractRevocation::create(fresh(), &first_base, &by_row, "Again.", &stamp()).unwrap();
     assert!(matches!(

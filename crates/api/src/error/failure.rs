@@ -35,7 +35,7 @@ use fairway_domain::{
     knowledge::document::KnowledgeRefusal,
     release::{ReleaseRefusal, SELF_APPROVAL_REMEDY, StateName, frozen_reference::UnresolvedReference},
     slug::Slug,
-    store::{Conflict, StoreError, StoreFault},
+    store::{ConstraintConflict, StoreError, StoreFault},
     workload::{WorkloadRefusal, WorkloadStatus, interface::InterfaceProblem},
 };
 use fairway_operations::{Failure, RunRefusal, ToolRefusal};
@@ -155,48 +155,48 @@ fn map_invalid_inputs(findings: Vec<InterfaceProblem>) -> ApiError {
 
 /// Maps a conflict that the store detects. A conflict of an access contract comes from the content, so the response
 /// names the field.
-fn map_conflict(conflict: Conflict) -> ApiError {
+fn map_conflict(conflict: ConstraintConflict) -> ApiError {
     let field = match conflict {
-        Conflict::ContractNameTaken => "content.access_contract.contract_id",
-        Conflict::ContractRevoked => "content.access_contract.revoked",
-        Conflict::DuplicateSlug
-        | Conflict::DuplicateVersionLabel
-        | Conflict::AssetInUse
-        | Conflict::DuplicateGrant
-        | Conflict::DuplicateRole
-        | Conflict::DuplicateRoleBinding
-        | Conflict::HostTaken
-        | Conflict::MissingReference
-        | Conflict::ShareLinkClosed
-        | Conflict::ActorNameTaken
-        | Conflict::DuplicateDestination
-        | Conflict::TooManyDestinations
-        | Conflict::DuplicateConnection
-        | Conflict::RefinementKeyTaken => {
+        ConstraintConflict::ContractNameTaken => "content.access_contract.contract_id",
+        ConstraintConflict::ContractRevoked => "content.access_contract.revoked",
+        ConstraintConflict::DuplicateSlug
+        | ConstraintConflict::DuplicateVersionLabel
+        | ConstraintConflict::AssetInUse
+        | ConstraintConflict::DuplicateGrant
+        | ConstraintConflict::DuplicateRole
+        | ConstraintConflict::DuplicateRoleBinding
+        | ConstraintConflict::HostTaken
+        | ConstraintConflict::MissingReference
+        | ConstraintConflict::ShareLinkClosed
+        | ConstraintConflict::ActorNameTaken
+        | ConstraintConflict::DuplicateDestination
+        | ConstraintConflict::TooManyDestinations
+        | ConstraintConflict::DuplicateConnection
+        | ConstraintConflict::RefinementKeyTaken => {
             return ApiError::new(StatusCode::CONFLICT, conflict.code(), conflict_message(conflict));
         }
     };
     invalid_content(vec![json!({ "path": field, "code": conflict.code(), "message": conflict_message(conflict) })])
 }
 
-const fn conflict_message(conflict: Conflict) -> &'static str {
+const fn conflict_message(conflict: ConstraintConflict) -> &'static str {
     match conflict {
-        Conflict::DuplicateSlug => "this slug is taken",
-        Conflict::DuplicateVersionLabel => "the asset already has a version with this label",
-        Conflict::AssetInUse => ASSET_IN_USE_MESSAGE,
-        Conflict::DuplicateGrant => "the asset already has this grant",
-        Conflict::DuplicateRole => "the release already has a binding of this role",
-        Conflict::DuplicateRoleBinding => "the principal already holds this role in this scope",
-        Conflict::HostTaken => "another tenant uses this host",
-        Conflict::MissingReference => "a referenced resource no longer exists",
-        Conflict::ShareLinkClosed => "the share link no longer starts runs",
-        Conflict::DuplicateDestination => "this scope already has a destination of this type and name",
-        Conflict::TooManyDestinations => "a scope has at most 100 destinations",
-        Conflict::ActorNameTaken => "another identity has this actor name",
-        Conflict::DuplicateConnection => "the workspace already has a connection with this name",
-        Conflict::RefinementKeyTaken => "another refinement used this key",
-        Conflict::ContractNameTaken => "another knowledge base has a contract with this name",
-        Conflict::ContractRevoked => "the contract is revoked; a revoked contract cannot be restored",
+        ConstraintConflict::DuplicateSlug => "this slug is taken",
+        ConstraintConflict::DuplicateVersionLabel => "the asset already has a version with this label",
+        ConstraintConflict::AssetInUse => ASSET_IN_USE_MESSAGE,
+        ConstraintConflict::DuplicateGrant => "the asset already has this grant",
+        ConstraintConflict::DuplicateRole => "the release already has a binding of this role",
+        ConstraintConflict::DuplicateRoleBinding => "the principal already holds this role in this scope",
+        ConstraintConflict::HostTaken => "another tenant uses this host",
+        ConstraintConflict::MissingReference => "a referenced resource no longer exists",
+        ConstraintConflict::ShareLinkClosed => "the share link no longer starts runs",
+        ConstraintConflict::DuplicateDestination => "this scope already has a destination of this type and name",
+        ConstraintConflict::TooManyDestinations => "a scope has at most 100 destinations",
+        ConstraintConflict::ActorNameTaken => "another identity has this actor name",
+        ConstraintConflict::DuplicateConnection => "the workspace already has a connection with this name",
+        ConstraintConflict::RefinementKeyTaken => "another refinement used this key",
+        ConstraintConflict::ContractNameTaken => "another knowledge base has a contract with this name",
+        ConstraintConflict::ContractRevoked => "the contract is revoked; a revoked contract cannot be restored",
     }
 }
 
@@ -251,7 +251,7 @@ fn map_asset_in_use(visible: &[BlockingRelease], hidden: usize) -> ApiError {
             })
         })
         .collect();
-    ApiError::new(StatusCode::CONFLICT, Conflict::AssetInUse.code(), ASSET_IN_USE_MESSAGE)
+    ApiError::new(StatusCode::CONFLICT, ConstraintConflict::AssetInUse.code(), ASSET_IN_USE_MESSAGE)
         .with_detail("blocking_releases", releases)
         .with_detail("hidden_releases", hidden)
 }
@@ -355,7 +355,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
             .with_detail("current_state", state.as_str()),
         ReleaseRefusal::NotBound => ApiError::not_found(),
         ReleaseRefusal::RoleKindMismatch => invalid("the role must match the kind of the asset"),
-        ReleaseRefusal::DuplicateRole => conflict(conflict_message(Conflict::DuplicateRole)),
+        ReleaseRefusal::DuplicateRole => conflict(conflict_message(ConstraintConflict::DuplicateRole)),
         ReleaseRefusal::TooManyBindings => conflict("a release has at most 100 bindings"),
         ReleaseRefusal::TooLarge => {
             conflict("the run plan of the release would exceed 40 MiB, or its patterns and schemas 32 MiB")

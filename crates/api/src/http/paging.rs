@@ -16,8 +16,8 @@ use actix_web::{
     },
     web,
 };
-pub use cursor::CursorKey;
 pub(crate) use cursor::CursorSeal;
+pub use cursor::CursorSealKey;
 use fairway_domain::store::{Cursor, Page, PageRequest, PageStart};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{collections::BTreeMap, future::Future, pin::Pin};
@@ -113,13 +113,13 @@ impl<Q: DeserializeOwned + 'static> FromRequest for ListRequest<Q> {
         let api = request.app_data::<web::Data<Api>>().cloned();
         let (path, query) = (request.path().to_owned(), request.query_string().to_owned());
         Box::pin(async move {
-            let key = api.ok_or_else(ApiError::internal)?.cursor_key().await?;
+            let key = api.ok_or_else(ApiError::internal)?.cursor_seal_key().await?;
             parse_list(path, &query, key)
         })
     }
 }
 
-fn parse_list<Q: DeserializeOwned>(path: String, query: &str, key: CursorKey) -> Result<ListRequest<Q>, ApiError> {
+fn parse_list<Q: DeserializeOwned>(path: String, query: &str, key: CursorSealKey) -> Result<ListRequest<Q>, ApiError> {
     let mut filters = query::parameters(query)?;
     filters.remove(SHARE_TOKEN_PARAMETER);
     let page: PageQuery = query::deserialize_parameters(filters.iter().filter(|(name, _)| is_page_parameter(name)))
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn list(query: &str) -> Result<ListRequest<Filter>, ApiError> {
-        parse_list("/v1/assets".to_owned(), query, CursorKey::new([7; 32]))
+        parse_list("/v1/assets".to_owned(), query, CursorSealKey::new([7; 32]))
     }
 
     #[test]
@@ -286,9 +286,9 @@ mod tests {
                 assert_eq!(list(&query).unwrap_err().code(), "validation_error", "{query}");
             }
         }
-        let other_list = parse_list::<Filter>("/v1/flows".to_owned(), next, CursorKey::new([7; 32]));
+        let other_list = parse_list::<Filter>("/v1/flows".to_owned(), next, CursorSealKey::new([7; 32]));
         assert!(other_list.is_err(), "another list");
-        let other_installation = parse_list::<Filter>("/v1/assets".to_owned(), next, CursorKey::new([8; 32]));
+        let other_installation = parse_list::<Filter>("/v1/assets".to_owned(), next, CursorSealKey::new([8; 32]));
         assert!(other_installation.is_err(), "another installation");
     }
 }

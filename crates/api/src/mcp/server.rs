@@ -62,7 +62,7 @@ impl McpHandler {
     async fn cursor_seal(&self, caller: &Caller) -> Result<CursorSeal, ApiError> {
         let tenant = ("tenant".to_owned(), caller.tenant.to_string());
         let environment = ("environment".to_owned(), self.environment.to_string());
-        Ok(CursorSeal::new(self.api.cursor_key().await?, "/mcp", &BTreeMap::from([tenant, environment])))
+        Ok(CursorSeal::new(self.api.cursor_seal_key().await?, "/mcp", &BTreeMap::from([tenant, environment])))
     }
 
     async fn list(&self, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {

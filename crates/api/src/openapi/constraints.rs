@@ -32,7 +32,7 @@ use fairway_domain::{
     rollout::RolloutStatus,
     slug::MAX_SLUG,
     tenant::MAX_WORKSPACE_SLUG,
-    use_case::{UseCaseStatus, gaps::ReferenceAvailability},
+    use_case::{UseCaseStatus, gaps::ReferenceProvision},
     workload::{IntendedUse, WorkloadStatus},
 };
 use patterns::{
@@ -159,7 +159,7 @@ const PROPERTIES: &[Entry] = &[
     ("Erasure", "status", erasure_statuses),
     ("NewErasure", "subject", || Constraint::Pattern(ERASED_ACTOR, SubjectErasure::MAX_SUBJECT_CHARS)),
     ("UseCase", "status", use_case_statuses),
-    ("Gap", "kind", || from_domain(&ReferenceAvailability::ALL, ReferenceAvailability::as_str)),
+    ("Gap", "kind", || from_domain(&ReferenceProvision::ALL, ReferenceProvision::as_str)),
     (BODY, "source_description", || Constraint::Text(REASON)),
     ("WorkloadChange", "status", workload_statuses),
     ("GraphEvidence", "format", || Constraint::Enumeration(vec!["graph"])),

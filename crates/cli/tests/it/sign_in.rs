@@ -48,7 +48,7 @@ async fn logout_revokes_and_deletes_the_tokens() {
     let terminal = Terminal::connected(&app);
     terminal.run_ok(&["login"]);
     terminal.run_ok(&["logout"]);
-    assert_eq!(issuer.revoked_tokens(), ["refresh-1"]);
+    assert_eq!(issuer.tokens_revoked_by_cli(), ["refresh-1"]);
     let stored = fs::read_to_string(terminal.config()).unwrap();
     assert!(!stored.contains("token") && !stored.contains("refresh-1"), "{stored}");
     let output = terminal.run(&["workloads", "list"]);

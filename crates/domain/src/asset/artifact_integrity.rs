@@ -65,7 +65,7 @@ impl UnverifiedBytes {
     /// Parses the bytes as a tile without verification. Callers may only compare the tile with another one, as an audit
     /// does to find the first difference of two logs.
     #[must_use]
-    pub fn unverified_tile(self, tile: TileCoordinate) -> Option<FullTile> {
+    pub fn parse_unverified_tile(self, tile: TileCoordinate) -> Option<FullTile> {
         match self.0 {
             Content::Whole(bytes) => FullTile::from_bytes(tile, &bytes),
             Content::TooLong => None,

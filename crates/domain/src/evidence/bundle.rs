@@ -30,7 +30,7 @@ pub const EXECUTION_PREDICATE_TYPE: &str = "https://fairway.invalid/evidence/exe
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
 /// The maximum total size of the contents in a bundle, in bytes. A bundle includes only the checksums of versions and
 /// documents beyond it.
-pub const MAX_CONTENT_BYTES: usize = 16 << 20;
+pub const MAX_TOTAL_CONTENT_BYTES: usize = 16 << 20;
 /// The name of the digest algorithm for the input and the answer of a run: BLAKE3 over a salt and the bytes. An erasure
 /// also deletes the salt, so the digest reveals nothing about the erased bytes.
 pub const SALTED_DIGEST_NAME: &str = "saltedBlake3";
@@ -106,7 +106,7 @@ pub struct BundledVersion {
     pub asset_version_id: AssetVersionId,
     /// The checksum of the canonical bytes: `blake3:` and 64 hexadecimal digits.
     pub checksum: String,
-    /// The canonical bytes; null if the bundle would exceed [`MAX_CONTENT_BYTES`] with them.
+    /// The canonical bytes; null if the bundle would exceed [`MAX_TOTAL_CONTENT_BYTES`] with them.
     pub content: Option<String>,
 }
 
@@ -117,7 +117,7 @@ pub struct BundledVersion {
 pub struct BundledEvidenceArtifact {
     /// The identifier of the evidence artifact.
     pub artifact_id: ArtifactId,
-    /// The stored body; null if the bundle would exceed [`MAX_CONTENT_BYTES`] with it.
+    /// The stored body; null if the bundle would exceed [`MAX_TOTAL_CONTENT_BYTES`] with it.
     pub body: Option<String>,
 }
 

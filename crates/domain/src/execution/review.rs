@@ -94,7 +94,7 @@ impl ReviewRefusal {
 
 /// Whether the commit of a review's end must precede the end of the review period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeadlineCheck {
+pub enum DeadlineEnforcement {
     /// The store refuses the commit after the review period.
     Required,
     /// The store accepts the commit at any time.
@@ -103,7 +103,7 @@ pub enum DeadlineCheck {
 
 /// The end of a run that awaited review, as the commit stores it.
 #[derive(Clone, Debug)]
-pub struct ReviewEnd {
+pub struct ReviewedRunEnd {
     /// The identifier of the reviewed run.
     pub execution_id: ExecutionId,
     /// The status of the run after the commit. Unless the status is `completed`, the commit erases the stored answer.
@@ -117,7 +117,7 @@ pub struct ReviewEnd {
     /// The obligations that the end of the run fulfils.
     pub fulfilled: Vec<Obligation>,
     /// Whether the store refuses the commit after the review period.
-    pub deadline_check: DeadlineCheck,
+    pub deadline_check: DeadlineEnforcement,
     /// The time at which the run ends.
     pub finished_at: Timestamp,
     /// The audit fact that records the end of the run.
@@ -165,7 +165,7 @@ impl<'r> PendingReview<'r> {
         note: Option<&Note>,
         stamp: &Stamp,
         moment: Moment,
-    ) -> Result<ReviewEnd, ReviewRefusal> {
+    ) -> Result<ReviewedRunEnd, ReviewRefusal> {
         if self.is_own_run(&stamp.actor) {
             return Err(ReviewRefusal::OwnRun);
         }
@@ -194,18 +194,18 @@ impl<'r> PendingReview<'r> {
         let fact = fact.with_records_digest(&RunRecords::of_artifact(&artifact));
         let mut end = self.end(status, outcome, error, fact, stamp);
         end.fulfilled.push(Obligation::HumanReview);
-        Ok(ReviewEnd { artifact: Some(artifact), deadline_check: DeadlineCheck::Required, ..end })
+        Ok(ReviewedRunEnd { artifact: Some(artifact), deadline_check: DeadlineEnforcement::Required, ..end })
     }
 
     /// Ends the run without its answer, because an actor cancelled it.
     #[must_use]
-    pub fn cancel(self, stamp: &Stamp) -> ReviewEnd {
+    pub fn cancel(self, stamp: &Stamp) -> ReviewedRunEnd {
         self.end_without_answer("cancelled", "the run was cancelled", stamp)
     }
 
     /// Ends the run without its answer, because its workload no longer accepts runs or the review period is over.
     #[must_use]
-    pub fn end_without_verdict(self, workload: workload::WorkloadStatus, stamp: &Stamp) -> ReviewEnd {
+    pub fn end_without_verdict(self, workload: workload::WorkloadStatus, stamp: &Stamp) -> ReviewedRunEnd {
         let (code, message) = match workload {
             workload::WorkloadStatus::Registered => ("review_lapsed", "the answer was not reviewed in time"),
             workload::WorkloadStatus::Suspended => ("workload_suspended", "the workload was suspended"),
@@ -238,7 +238,7 @@ impl<'r> PendingReview<'r> {
         }
     }
 
-    fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
+    fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewedRunEnd {
         let fact = self.run_ref().ended_fact(ExecutionOutcome::Cancelled, Some(code), None, stamp);
         // A verifier that finds this member also requires the fact of the review request, because that earlier fact
         // names the records of the run.
@@ -255,7 +255,7 @@ impl<'r> PendingReview<'r> {
         error: Option<RunError>,
         fact: Fact,
         stamp: &Stamp,
-    ) -> ReviewEnd {
+    ) -> ReviewedRunEnd {
         let imposed = self.0.decisions.iter().flat_map(|decision| &decision.obligations);
         let must_notify_owner = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         let (fact, fulfilled) = if must_notify_owner {
@@ -263,14 +263,14 @@ impl<'r> PendingReview<'r> {
         } else {
             (fact, Vec::new())
         };
-        ReviewEnd {
+        ReviewedRunEnd {
             execution_id: self.0.execution.execution_id,
             status,
             outcome,
             error,
             artifact: None,
             fulfilled,
-            deadline_check: DeadlineCheck::NotRequired,
+            deadline_check: DeadlineEnforcement::NotRequired,
             finished_at: stamp.at,
             fact,
         }
@@ -335,7 +335,7 @@ pub trait ReviewStore: Send + Sync {
     async fn commit_end(
         &self,
         scope: TenantScope,
-        end: &ReviewEnd,
+        end: &ReviewedRunEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Lists a batch of expired reviews. The clock of the store decides which are expired.

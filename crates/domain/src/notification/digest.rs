@@ -9,7 +9,7 @@ use std::time::Duration;
 pub const DIGEST_GRACE: Duration = Duration::from_secs(60);
 /// The maximum time between the decisions about a batch of notifications and their commit. It is shorter than
 /// [`DIGEST_GRACE`], so that no line is added to a digest that was already sent.
-pub const MAX_PROJECTION_COMMIT_DELAY: Duration = Duration::from_secs(30);
+pub const MAX_DECISION_TO_COMMIT_DELAY: Duration = Duration::from_secs(30);
 const HOUR_MICROS: i64 = 60 * 60 * 1_000_000;
 const SECOND_MICROS: i64 = 1_000_000;
 

@@ -189,7 +189,7 @@ impl BundlePlan {
 
     /// The identifier and type of each step of the flow, in the order of the plan.
     #[must_use]
-    pub fn steps(&self) -> &[(String, String)] {
+    pub fn flow_steps(&self) -> &[(String, String)] {
         &self.steps
     }
 

@@ -5,7 +5,7 @@ use crate::connection::ConnectionWithExpiryState;
 
 /// Whether the target of a reference exists, and who can create it if not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReferenceAvailability {
+pub enum ReferenceProvision {
     /// The asset or connection exists, and the use case reuses it.
     Reused,
     /// The target does not exist. Publication creates the asset, or the caller may create the connection.
@@ -16,7 +16,7 @@ pub enum ReferenceAvailability {
     NeedsAdmin,
 }
 
-impl ReferenceAvailability {
+impl ReferenceProvision {
     /// Every value, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::Reused, Self::MintFresh, Self::NeedsAccess, Self::NeedsAdmin];
 
@@ -42,7 +42,7 @@ impl ReferenceAvailability {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gap {
     /// Whether the target exists, and who can create it if not.
-    pub availability: ReferenceAvailability,
+    pub availability: ReferenceProvision,
     /// The slug or name of the target; `None` if the plan names none, or the caller may not see it.
     pub reference: Option<String>,
 }
@@ -80,13 +80,13 @@ pub fn connection_gaps(
 ) -> Vec<Gap> {
     let gap = |name: &String| {
         if access == ConnectionAccess::Hidden {
-            return Gap { availability: ReferenceAvailability::NeedsAdmin, reference: None };
+            return Gap { availability: ReferenceProvision::NeedsAdmin, reference: None };
         }
         let is_usable = connections.iter().any(|snapshot| snapshot.connection.name == *name && snapshot.is_usable());
         let availability = match (is_usable, access) {
-            (true, _) => ReferenceAvailability::Reused,
-            (false, ConnectionAccess::Manage) => ReferenceAvailability::MintFresh,
-            (false, ConnectionAccess::Read | ConnectionAccess::Hidden) => ReferenceAvailability::NeedsAccess,
+            (true, _) => ReferenceProvision::Reused,
+            (false, ConnectionAccess::Manage) => ReferenceProvision::MintFresh,
+            (false, ConnectionAccess::Read | ConnectionAccess::Hidden) => ReferenceProvision::NeedsAccess,
         };
         Gap { availability, reference: Some(name.clone()) }
     };

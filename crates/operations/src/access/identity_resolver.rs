@@ -18,7 +18,7 @@ use fairway_domain::{
     audit::{AuditStore, Fact, Stamp},
     id::{RequestId, TenantId},
     slug::Slug,
-    store::{CommitError, Conflict},
+    store::{CommitError, ConstraintConflict},
     tenant::{DEFAULT_TENANT_ID, TenantScope},
 };
 use moka::sync::Cache;
@@ -227,7 +227,7 @@ impl IdentityResolver {
             Err(CommitError::Stale) => {
                 self.identity_store.refresh(scope, presented, replaced_fields).await?.ok_or(Failure::Contended)
             }
-            Err(CommitError::Conflict(Conflict::ActorNameTaken)) => {
+            Err(CommitError::Conflict(ConstraintConflict::ActorNameTaken)) => {
                 let fact = presented.name_conflict_fact(&self.stamp(&ActorRef::anonymous(), request_id));
                 self.record_once(key, scope, fact).await?;
                 Err(IdentityRefusal::NameTaken.into())

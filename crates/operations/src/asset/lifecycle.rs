@@ -11,7 +11,7 @@ use fairway_domain::{
     asset::{Asset, Lifecycle},
     id::{AssetId, WorkspaceId},
     idempotency::RequestKey,
-    store::{CommitError, Conflict},
+    store::{CommitError, ConstraintConflict},
     tenant::TenantScope,
 };
 
@@ -82,7 +82,7 @@ impl Assets {
                                     return Err(failure);
                                 }
                             }
-                            Err(CommitError::Conflict(Conflict::AssetInUse)) => {
+                            Err(CommitError::Conflict(ConstraintConflict::AssetInUse)) => {
                                 return Err(self.in_use_failure(caller, scope, id).await?);
                             }
                             committed => {

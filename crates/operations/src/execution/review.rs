@@ -18,7 +18,7 @@ use fairway_domain::{
         Execution,
         ports::{ExecutionReadStore, StoredRun},
         review::{
-            AnswerUnderReview, AnswerVerdict, PendingReview, ReviewDueToEnd, ReviewEnd, ReviewRefusal, ReviewStore,
+            AnswerUnderReview, AnswerVerdict, PendingReview, ReviewDueToEnd, ReviewRefusal, ReviewStore, ReviewedRunEnd,
         },
         run_metrics_observer::{ObservedWorkload, RunMetricsObserver},
     },
@@ -220,7 +220,7 @@ impl Reviews {
         &self,
         scope: TenantScope,
         record: &RunEvidence,
-        end: &ReviewEnd,
+        end: &ReviewedRunEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<bool, Failure> {
         match self.review_store.commit_end(scope, end, key).await {

@@ -17,7 +17,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     release::{StateName, activate::LaneSelection, lane::TargetLane, ports::ReleaseFilter, review::ReleaseVerdict},
     slug::Slug,
-    store::{CommitError, Conflict, PageRequest, PageStart},
+    store::{CommitError, ConstraintConflict, PageRequest, PageStart},
     tenant::{TenantScope, Workspace},
     workload::{BuiltinManagementSource, IntendedUse, NewWorkload, Workload},
 };
@@ -135,7 +135,7 @@ impl DraftGenerator {
             let change = Workload::create_builtin(new_workload, &self.context.stamp(creator));
             match self.workload_store.commit_new(scope, change, None).await {
                 // Another process created the workload in the meantime.
-                Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
+                Err(CommitError::Conflict(ConstraintConflict::DuplicateSlug)) => {}
                 created => created?,
             }
             self.context.notify_facts();
@@ -188,7 +188,7 @@ impl DraftGenerator {
                 .commit_new(scope, Asset::create_builtin(new_asset, &self.context.stamp(creator)), None)
                 .await
             {
-                Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
+                Err(CommitError::Conflict(ConstraintConflict::DuplicateSlug)) => {}
                 created => created?,
             }
             self.context.notify_facts();
@@ -204,7 +204,7 @@ impl DraftGenerator {
         let draft = CreateVersionParams { content, label: Some(label.clone()), change_note: None };
         match self.assets.create_asset_version(creator, asset.asset_id, None, draft, None).await {
             Ok((_, MaybeReplayed { value: version, .. })) => Ok(version.asset_version_id),
-            Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
+            Err(Failure::Conflict(ConstraintConflict::DuplicateVersionLabel)) => {
                 let stored = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
                 let version = stored.and_then(|(_, version)| version);
                 Ok(version.ok_or(Failure::Inconsistent("a created version is missing"))?.asset_version_id)

@@ -14,7 +14,7 @@ use fairway_domain::{
         Channel,
         destination::{Destination, DestinationPatch, DestinationScope, NewDestination},
     },
-    store::{CommitError, Conflict, Page, PageRequest},
+    store::{CommitError, ConstraintConflict, Page, PageRequest},
     tenant::TenantScope,
 };
 use serde_json::{Map, Value};
@@ -100,7 +100,9 @@ impl Notifications {
                     let destination = change.next.clone();
                     let outcome = keyed_outcome(key, 201, destination_id.uuid());
                     match self.destination_store.commit_new(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => return Err(Failure::Conflict(Conflict::TooManyDestinations)),
+                        Err(CommitError::Stale) => {
+                            return Err(Failure::Conflict(ConstraintConflict::TooManyDestinations));
+                        }
                         committed => committed?,
                     }
                     Ok(destination)

@@ -27,7 +27,7 @@ use fairway_domain::{
     text::is_blank_or_prose,
     use_case::{
         bundle::{BundlePlan, BundleRefusal},
-        gaps::{ConnectionAccess, Gap, Gaps, ReferenceAvailability, connection_gaps},
+        gaps::{ConnectionAccess, Gap, Gaps, ReferenceProvision, connection_gaps},
     },
 };
 use serde_json::Value;
@@ -212,16 +212,16 @@ impl UseCases {
         let policy_bundle = match self.sole_policy_bundle(scope, position).await? {
             Some(asset) => {
                 if self.assets.sees_asset(caller, &asset, Some(position)).await? {
-                    Gap { availability: ReferenceAvailability::Reused, reference: Some(asset.slug.to_string()) }
+                    Gap { availability: ReferenceProvision::Reused, reference: Some(asset.slug.to_string()) }
                 } else {
-                    Gap { availability: ReferenceAvailability::NeedsAdmin, reference: None }
+                    Gap { availability: ReferenceProvision::NeedsAdmin, reference: None }
                 }
             }
-            None => Gap { availability: ReferenceAvailability::MintFresh, reference: None },
+            None => Gap { availability: ReferenceProvision::MintFresh, reference: None },
         };
         Ok(Gaps {
             model_policy: Gap {
-                availability: ReferenceAvailability::Reused,
+                availability: ReferenceProvision::Reused,
                 reference: Some(plan.model_policy_ref().to_string()),
             },
             policy_bundle,

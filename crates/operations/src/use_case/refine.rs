@@ -11,7 +11,7 @@ use fairway_domain::{
     id::{UseCaseId, WorkspaceId},
     idempotency::RequestKey,
     note::Note,
-    store::{CommitError, Conflict},
+    store::{CommitError, ConstraintConflict},
     tenant::TenantScope,
     use_case::{UseCase, UseCaseRefusal, bundle::BundleRefusal, gaps::Gaps, ports::RefinementKey},
 };
@@ -113,7 +113,7 @@ impl UseCases {
             };
             let successor = change.next.successor.clone();
             match self.use_case_store.commit_refinement(scope, change, &request.key).await {
-                Err(CommitError::Stale | CommitError::Conflict(Conflict::RefinementKeyTaken)) => {
+                Err(CommitError::Stale | CommitError::Conflict(ConstraintConflict::RefinementKeyTaken)) => {
                     if let Some(successor) = self.earlier_refinement(scope, workspace, id, &request.key).await? {
                         return Ok(successor);
                     }

@@ -13,7 +13,7 @@ use fairway_domain::{
     tenant::TenantScope,
     use_case::{
         bundle::BundlePlan,
-        gaps::{Gap, Gaps, ReferenceAvailability},
+        gaps::{Gap, Gaps, ReferenceProvision},
     },
 };
 
@@ -40,7 +40,7 @@ impl UseCases {
         plan: &BundlePlan,
         gaps: &Gaps,
     ) -> Result<Vec<PlanWarning>, Failure> {
-        let Gap { availability: ReferenceAvailability::Reused, reference: Some(slug) } = &gaps.policy_bundle else {
+        let Gap { availability: ReferenceProvision::Reused, reference: Some(slug) } = &gaps.policy_bundle else {
             return Ok(Vec::new());
         };
         let Ok(slug) = Slug::parse(slug) else { return Ok(Vec::new()) };
@@ -120,7 +120,7 @@ pub(super) fn plan_warnings(
             );
             warn("name_not_used", message);
         }
-        let reused = gaps.connections.iter().filter(|gap| gap.availability == ReferenceAvailability::Reused);
+        let reused = gaps.connections.iter().filter(|gap| gap.availability == ReferenceProvision::Reused);
         for name in reused.filter_map(|gap| gap.reference.as_deref()) {
             let message = format!("the description mentions the connection `{name}`, so the bundle needs it");
             warn("assumed_connection", message);
@@ -136,16 +136,15 @@ pub(super) fn plan_warnings(
         warn("assumed_input", "the description names no input, so the bundle assumes one: `input`".to_owned());
     }
     match (gaps.policy_bundle.availability, &gaps.policy_bundle.reference) {
-        (ReferenceAvailability::MintFresh, _) => {
+        (ReferenceProvision::MintFresh, _) => {
             let message = "publication makes a policy bundle that allows runs in `dev` and denies them elsewhere";
             warn("assumed_policy", message.to_owned());
         }
-        (ReferenceAvailability::Reused, Some(slug)) => {
+        (ReferenceProvision::Reused, Some(slug)) => {
             let message = format!("publication reuses the workspace's policy bundle `{slug}`");
             warn("assumed_policy_bundle", message);
         }
-        (ReferenceAvailability::Reused | ReferenceAvailability::NeedsAccess | ReferenceAvailability::NeedsAdmin, _) => {
-        }
+        (ReferenceProvision::Reused | ReferenceProvision::NeedsAccess | ReferenceProvision::NeedsAdmin, _) => {}
     }
     if uses_tools(plan) {
         let message = "agents of the flow call tools: bind their definitions to the release draft before its review";

@@ -10,7 +10,7 @@ use fairway_domain::{
     notification::{
         Channel,
         delivery::{DeliveryError, NewDelivery},
-        digest::{DIGEST_GRACE, DigestWindow, MAX_PROJECTION_COMMIT_DELAY},
+        digest::{DIGEST_GRACE, DigestWindow, MAX_DECISION_TO_COMMIT_DELAY},
         inbox::Notification,
         ports::ProjectionBasis,
         preference::DecidingScope,
@@ -117,7 +117,7 @@ impl Database {
             .with_param("end", count("end", positions.end)?)
             .with_param("generation", count("generation", generation)?)
             .with_param("decided_at", at.to_datetime())
-            .with_param("max_age_seconds", MAX_PROJECTION_COMMIT_DELAY.as_secs_f64())
+            .with_param("max_age_seconds", MAX_DECISION_TO_COMMIT_DELAY.as_secs_f64())
             .with_param("grace_seconds", DIGEST_GRACE.as_secs_f64())
             .with_param("omitted_recipients", i64::try_from(projection.omitted_recipients).unwrap_or(i64::MAX));
         let rows = self.commit(COMMIT.text(&input)?, &input.params()).await?;

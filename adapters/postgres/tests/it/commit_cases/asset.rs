@@ -12,7 +12,7 @@ use fairway_domain::{
     },
     audit::FactKind,
     id::{NamespaceId, WorkspaceId},
-    store::{Change, Conflict},
+    store::{Change, ConstraintConflict},
     tenant::{DEFAULT_TENANT_ID, Workspace, WorkspaceIds, WorkspaceStore},
 };
 use uuid::Uuid;
@@ -38,8 +38,8 @@ pub(super) async fn asset(fixture: &Fixture) -> Decision {
     let duplicate = other_asset(change.next.slug.as_str());
     let store = store(fixture);
     Decision::new(async move |key| AssetStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateSlug, duplicate)
-        .conflict_after(Conflict::MissingReference, workspace_deletion)
+        .conflict_after(ConstraintConflict::DuplicateSlug, duplicate)
+        .conflict_after(ConstraintConflict::MissingReference, workspace_deletion)
 }
 
 fn other_asset(slug: &str) -> String {
@@ -77,7 +77,7 @@ pub(super) async fn archive(fixture: &Fixture) -> Decision {
     Decision::new(async move |key| store.commit_lifecycle(scope(), change, key.as_ref()).await)
         .stale_after(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{id}'"))
         .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
-        .conflict_after(Conflict::AssetInUse, binding_insert)
+        .conflict_after(ConstraintConflict::AssetInUse, binding_insert)
 }
 
 fn asset_grant_of(asset: &Asset) -> Change<AssetGrant> {
@@ -95,8 +95,8 @@ pub(super) async fn asset_grant(fixture: &Fixture) -> Decision {
     );
     let store = store(fixture);
     Decision::new(async move |key| AssetGrantStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateGrant, duplicate)
-        .conflict_after(Conflict::MissingReference, format!("DELETE FROM asset WHERE asset_id = '{id}'"))
+        .conflict_after(ConstraintConflict::DuplicateGrant, duplicate)
+        .conflict_after(ConstraintConflict::MissingReference, format!("DELETE FROM asset WHERE asset_id = '{id}'"))
 }
 
 pub(super) async fn end_of_asset_grant(fixture: &Fixture) -> Decision {
@@ -124,7 +124,7 @@ pub(super) async fn version(fixture: &Fixture) -> Decision {
     let store = store(fixture);
     Decision::new(async move |key| store.commit_version(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
-        .conflict_after(Conflict::DuplicateVersionLabel, duplicate)
+        .conflict_after(ConstraintConflict::DuplicateVersionLabel, duplicate)
 }
 
 pub(super) fn flow(fixture: &Fixture) -> Decision {
@@ -133,5 +133,5 @@ pub(super) fn flow(fixture: &Fixture) -> Decision {
     let duplicate = other_asset(change.next.0.slug.as_str());
     let store = store(fixture);
     Decision::new(async move |key| store.commit_flow(scope(), change, key.as_ref()).await.map(|_| ()))
-        .conflict_after(Conflict::DuplicateSlug, duplicate)
+        .conflict_after(ConstraintConflict::DuplicateSlug, duplicate)
 }

@@ -11,7 +11,7 @@ use fairway_domain::{
     },
     idempotency::KeyedOutcome,
     release::ports::ReleaseWithDeployment,
-    store::{CommitError, Conflict},
+    store::{CommitError, ConstraintConflict},
     tenant::DEFAULT_TENANT_ID,
     workload::Workload,
 };
@@ -44,7 +44,7 @@ pub(super) async fn accepted(
         AcceptOutcome::DuplicateKey => Err(CommitError::DuplicateKey),
         AcceptOutcome::Stale => Err(CommitError::Stale),
         AcceptOutcome::QueueFull => panic!("the queue has room"),
-        AcceptOutcome::LinkClosed => Err(CommitError::Conflict(Conflict::ShareLinkClosed)),
+        AcceptOutcome::LinkClosed => Err(CommitError::Conflict(ConstraintConflict::ShareLinkClosed)),
     }
 }
 

@@ -26,7 +26,7 @@ use fairway_domain::{
         recipient::RecipientRights,
     },
     notification_category::NotificationCategory,
-    store::{Change, Conflict, Revision},
+    store::{Change, ConstraintConflict, Revision},
     tenant::DEFAULT_TENANT_ID,
 };
 use serde_json::Map;
@@ -217,7 +217,7 @@ pub(super) async fn destination(fixture: &Fixture) -> Decision {
     );
     let store = store(fixture);
     Decision::new(async move |key| DestinationStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateDestination, duplicate)
+        .conflict_after(ConstraintConflict::DuplicateDestination, duplicate)
 }
 
 pub(super) async fn changed_destination(fixture: &Fixture) -> Decision {

@@ -17,7 +17,7 @@ use fairway_domain::{
         review::ReleaseVerdict,
     },
     rollout::{AdvanceMode, HoldReason, RolloutPlan, ports::RolloutStore},
-    store::Conflict,
+    store::ConstraintConflict,
     tenant::DEFAULT_TENANT_ID,
     workload::Workload,
 };
@@ -57,7 +57,7 @@ pub(super) async fn binding(fixture: &Fixture) -> Decision {
         .stale_after(increment_revision(&draft))
         .stale_after(format!("UPDATE release SET state = 'retired' WHERE release_id = '{id}'"))
         .stale_after(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{}'", version.asset_id))
-        .conflict_after(Conflict::DuplicateRole, duplicate)
+        .conflict_after(ConstraintConflict::DuplicateRole, duplicate)
 }
 
 pub(super) async fn unbinding(fixture: &Fixture) -> Decision {

@@ -8,7 +8,7 @@ use fairway_domain::{
     execution::{
         Acceptance, ExecutionOutcome, FinishRecord, Payload, RunError, Status,
         ports::RunStore,
-        review::{DeadlineCheck, ReviewEnd, ReviewStore},
+        review::{DeadlineEnforcement, ReviewStore, ReviewedRunEnd},
     },
     policy::Obligation,
 };
@@ -40,15 +40,18 @@ pub(super) async fn review_request(fixture: &Fixture) -> Decision {
 }
 
 pub(super) async fn rejected_review(fixture: &Fixture) -> Decision {
-    let (decision, id) = review_end(fixture, DeadlineCheck::Required).await;
+    let (decision, id) = review_end(fixture, DeadlineEnforcement::Required).await;
     decision.stale_after(format!("UPDATE execution_review SET lapses_at = fairway_now() WHERE execution_id = '{id}'"))
 }
 
 pub(super) async fn expired_review(fixture: &Fixture) -> Decision {
-    review_end(fixture, DeadlineCheck::NotRequired).await.0
+    review_end(fixture, DeadlineEnforcement::NotRequired).await.0
 }
 
-async fn review_end(fixture: &Fixture, deadline_check: DeadlineCheck) -> (Decision, fairway_domain::id::ExecutionId) {
+async fn review_end(
+    fixture: &Fixture,
+    deadline_check: DeadlineEnforcement,
+) -> (Decision, fairway_domain::id::ExecutionId) {
     let run = accepted_run(fixture).await;
     fixture.store.finish(scope(), &awaiting_review(&run)).await.unwrap();
     let (artifact_id, id, end_stamp) = (fresh(), run.execution_id, stamp());
@@ -60,7 +63,7 @@ async fn review_end(fixture: &Fixture, deadline_check: DeadlineCheck) -> (Decisi
         payload: Some(Payload { body: r#"{"note":"no"}"#.into(), salt: [4; 16] }),
         created_at: end_stamp.at,
     };
-    let end = ReviewEnd {
+    let end = ReviewedRunEnd {
         execution_id: id,
         status: Status::Denied,
         outcome: ExecutionOutcome::Denied,

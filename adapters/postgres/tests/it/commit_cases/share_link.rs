@@ -6,7 +6,7 @@ use fairway_domain::{
     execution::{Acceptance, AdditionalAccess},
     release::ports::ReleaseWithDeployment,
     share_link::{NewShareLink, ShareLink, ShareLinkStore, ShareTerms, ShareToken, TokenHash},
-    store::{Change, Conflict},
+    store::{Change, ConstraintConflict},
     workload::Workload,
 };
 use uuid::Uuid;
@@ -80,8 +80,11 @@ pub(super) async fn use_of_link(fixture: &Fixture, run: fn(&ReleaseWithDeploymen
     }
     let set = |assignment: &str| format!("UPDATE share_link SET {assignment} WHERE share_link_id = '{id}'");
     decision
-        .conflict_after(Conflict::ShareLinkClosed, revoke_sql(id))
-        .conflict_after(Conflict::ShareLinkClosed, set("expires_at = fairway_now()"))
-        .conflict_after(Conflict::ShareLinkClosed, set("use_count = max_uses"))
-        .conflict_after(Conflict::ShareLinkClosed, format!("DELETE FROM share_link WHERE share_link_id = '{id}'"))
+        .conflict_after(ConstraintConflict::ShareLinkClosed, revoke_sql(id))
+        .conflict_after(ConstraintConflict::ShareLinkClosed, set("expires_at = fairway_now()"))
+        .conflict_after(ConstraintConflict::ShareLinkClosed, set("use_count = max_uses"))
+        .conflict_after(
+            ConstraintConflict::ShareLinkClosed,
+            format!("DELETE FROM share_link WHERE share_link_id = '{id}'"),
+        )
 }

@@ -9,7 +9,7 @@ use fairway_domain::{
         session::{self, NewSession, SessionEnd, SessionLifetime, SessionStore, SessionToken},
     },
     share_link::TokenHash,
-    store::Conflict,
+    store::ConstraintConflict,
     tenant::DEFAULT_TENANT_ID,
 };
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(super) fn pin(fixture: &Fixture) -> Decision {
     let store = store(fixture);
     Decision::new(async move |_| store.commit_pin(scope(), &pin, fact).await)
         .stale_after(same_subject)
-        .conflict_after(Conflict::ActorNameTaken, same_name)
+        .conflict_after(ConstraintConflict::ActorNameTaken, same_name)
 }
 
 pub(crate) fn hash() -> TokenHash {
@@ -75,7 +75,7 @@ pub(super) async fn session(fixture: &Fixture) -> Decision {
     let deletion = format!("DELETE FROM identity WHERE identity_id = '{}'", session.identity_id);
     let store = store(fixture);
     Decision::new(async move |_| SessionStore::commit_new(&*store, scope(), &session, &hash(), LIFETIME, fact).await)
-        .conflict_after(Conflict::MissingReference, deletion)
+        .conflict_after(ConstraintConflict::MissingReference, deletion)
 }
 
 pub(super) async fn end_of_session(fixture: &Fixture) -> Decision {

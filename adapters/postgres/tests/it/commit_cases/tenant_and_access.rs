@@ -9,7 +9,7 @@ use fairway_domain::{
     },
     audit::FactKind,
     release::lane::Lane,
-    store::{Change, Conflict},
+    store::{Change, ConstraintConflict},
     tenant::{
         DEFAULT_TENANT_ID, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceIds, WorkspaceStore,
     },
@@ -22,7 +22,7 @@ pub(super) fn new_tenant(fixture: &Fixture) -> Decision {
     let duplicate = other_tenant(change.next.slug.as_str());
     let (store, new_scope) = (store(fixture), TenantScope::for_background_task(change.next.tenant_id));
     Decision::new(async move |key| TenantStore::commit_new(&*store, scope(), new_scope, change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateSlug, duplicate)
+        .conflict_after(ConstraintConflict::DuplicateSlug, duplicate)
 }
 
 fn other_tenant(slug: &str) -> String {
@@ -45,7 +45,7 @@ pub(super) async fn settings(fixture: &Fixture) -> Decision {
     let store = store(fixture);
     Decision::new(async move |_| TenantStore::commit_settings(&*store, scope(), change).await)
         .stale_after(format!("UPDATE tenant SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT_ID}'"))
-        .conflict_after(Conflict::HostTaken, host_insert)
+        .conflict_after(ConstraintConflict::HostTaken, host_insert)
 }
 
 pub(super) fn new_workspace(fixture: &Fixture) -> Decision {
@@ -65,8 +65,8 @@ pub(super) fn new_workspace(fixture: &Fixture) -> Decision {
     );
     let store = store(fixture);
     Decision::new(async move |key| WorkspaceStore::commit_new(&*store, scope(), change, key.as_ref()).await.map(|_| ()))
-        .conflict_after(Conflict::DuplicateSlug, duplicate)
-        .conflict_after(Conflict::DuplicateSlug, assistant)
+        .conflict_after(ConstraintConflict::DuplicateSlug, duplicate)
+        .conflict_after(ConstraintConflict::DuplicateSlug, assistant)
 }
 
 fn grant_change() -> Change<RoleBinding> {
@@ -96,7 +96,7 @@ pub(super) fn grant(fixture: &Fixture) -> Decision {
     );
     let store = store(fixture);
     Decision::new(async move |key| AccessStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateRoleBinding, duplicate)
+        .conflict_after(ConstraintConflict::DuplicateRoleBinding, duplicate)
 }
 
 pub(super) async fn end_of_grant(fixture: &Fixture) -> Decision {
@@ -123,7 +123,7 @@ pub(super) async fn first_principal_binding(fixture: &Fixture) -> Decision {
     let store = store(fixture);
     Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
         .stale_after(concurrent_binding)
-        .conflict_after(Conflict::MissingReference, deletion)
+        .conflict_after(ConstraintConflict::MissingReference, deletion)
 }
 
 /// A stored principal binding of a new workload, and SQL statements that change the binding.

@@ -10,7 +10,7 @@ use fairway_domain::{
         Connection, ConnectionPatch, ConnectionStatus, ConnectionStore, ConnectionTaskStore, ConnectorKind,
         HealthState, NewConnection, SecretBindings,
     },
-    store::{Change, Conflict},
+    store::{Change, ConstraintConflict},
     tenant::{DEFAULT_NAMESPACE_ID, DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID},
     use_case::{
         Publication, PublicationContext, PublicationIds, UseCase,
@@ -61,7 +61,7 @@ pub(super) fn connection(fixture: &Fixture) -> Decision {
     let change = creation(&name);
     let store = store(fixture);
     Decision::new(async move |key| ConnectionStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateConnection, other_connection(&name))
+        .conflict_after(ConstraintConflict::DuplicateConnection, other_connection(&name))
 }
 
 pub(super) async fn connection_change(fixture: &Fixture) -> Decision {
@@ -72,7 +72,7 @@ pub(super) async fn connection_change(fixture: &Fixture) -> Decision {
     let store = store(fixture);
     Decision::new(async move |_| ConnectionStore::commit_change(&*store, scope(), change).await)
         .stale_after(increment_revision("connection", connection.connection_id.uuid()))
-        .conflict_after(Conflict::DuplicateConnection, other_connection(&name))
+        .conflict_after(ConstraintConflict::DuplicateConnection, other_connection(&name))
 }
 
 pub(super) async fn connection_deletion(fixture: &Fixture) -> Decision {
@@ -163,7 +163,7 @@ pub(super) async fn use_case(fixture: &Fixture) -> Decision {
     let change = UseCase::create(fresh(), workspace, "Sort tickets".to_owned(), plan, &stamp());
     let store = store(fixture);
     Decision::new(async move |key| UseCaseStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::MissingReference, deletion)
+        .conflict_after(ConstraintConflict::MissingReference, deletion)
 }
 
 pub(super) async fn transition(fixture: &Fixture) -> Decision {
@@ -209,7 +209,7 @@ pub(super) async fn refinement(fixture: &Fixture) -> Decision {
     let store = store(fixture);
     Decision::new(async move |_| store.commit_refinement(scope(), change, &key).await)
         .stale_after(increment_revision("use_case", use_case.use_case_id.uuid()))
-        .conflict_after(Conflict::RefinementKeyTaken, duplicate)
+        .conflict_after(ConstraintConflict::RefinementKeyTaken, duplicate)
 }
 
 pub(super) async fn grant(fixture: &Fixture) -> Decision {
@@ -220,7 +220,7 @@ pub(super) async fn grant(fixture: &Fixture) -> Decision {
     Decision::new(async move |key| store.commit_grant(scope(), change, key.as_ref()).await)
         .stale_after(increment_revision("use_case", use_case.use_case_id.uuid()))
         .stale_after(increment_revision("access_request", request.access_request_id.uuid()))
-        .conflict_after(Conflict::DuplicateConnection, other_connection(&name))
+        .conflict_after(ConstraintConflict::DuplicateConnection, other_connection(&name))
 }
 
 pub(super) async fn denial(fixture: &Fixture) -> Decision {

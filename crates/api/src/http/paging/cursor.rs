@@ -11,9 +11,9 @@ const SEAL_BYTES: usize = 16;
 
 /// The key that seals the cursors of an installation.
 #[derive(Clone, Copy)]
-pub struct CursorKey([u8; 32]);
+pub struct CursorSealKey([u8; 32]);
 
-impl CursorKey {
+impl CursorSealKey {
     /// Creates a key from the bytes that the database stores.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
@@ -26,22 +26,22 @@ impl CursorKey {
     }
 }
 
-impl std::fmt::Debug for CursorKey {
+impl std::fmt::Debug for CursorSealKey {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("CursorKey(…)")
+        out.write_str("CursorSealKey(…)")
     }
 }
 
 /// Seals and opens cursors of one list with its filters, by a keyed BLAKE3 hash over list, filters and position.
 #[derive(Clone, Debug)]
 pub(crate) struct CursorSeal {
-    key: CursorKey,
+    key: CursorSealKey,
     /// Path and filters, each part prefixed with its length, so that different lists never have equal bytes.
     list: Vec<u8>,
 }
 
 impl CursorSeal {
-    pub(crate) fn new(key: CursorKey, path: &str, filters: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn new(key: CursorSealKey, path: &str, filters: &BTreeMap<String, String>) -> Self {
         let mut list = Vec::new();
         let parts = filters.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
         for part in std::iter::once(path).chain(parts) {
