@@ -24,7 +24,8 @@ const CHAPTER: &str = "docs/operations/sign-in.md";
 /// The addresses of server and identity provider in the document, which each run replaces.
 const CHAPTER_SERVER: &str = "https://fairway.example";
 const CHAPTER_ISSUER: &str = "https://idp.example/realms/main";
-/// The environment variable with the secret of the portal's OAuth client, as the document names it.
+/// The environment variable that contains the secret of the portal's OAuth client. `docs/operations/sign-in.md` uses
+/// this name.
 const SECRET_VARIABLE: &str = "PORTAL_CLIENT_SECRET";
 /// The secret of the portal's OAuth client. Its special characters test the encoding of basic authentication
 /// (RFC 6749, 2.3.1).

@@ -18,7 +18,7 @@ pub(crate) fn start(bind: Option<SocketAddr>, metrics: &Metrics, tasks: &mut Joi
             tracing::error!(
                 %bind,
                 error = &error as &dyn std::error::Error,
-                "the listener for metrics failed; scrapes fail"
+                "the listener for metrics failed; scrapes fail until a restart"
             );
         }
     });

@@ -64,7 +64,7 @@ impl ResourceKind {
         }
     }
 
-    /// The path of the read, for a reader in this workspace.
+    /// The path that reads the resource. Assets are read from the point of view of `workspace`.
     fn path(self, id: &str, workspace: &str) -> String {
         match self {
             ResourceKind::Workload => format!("/v1/workloads/{id}"),

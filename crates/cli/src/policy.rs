@@ -29,7 +29,7 @@ pub(crate) enum Command {
         /// Also write the results as JUnit XML
         #[arg(long, value_name = "FILE")]
         junit: Option<PathBuf>,
-        /// Fail when no test matches a rule, or a rule can never decide
+        /// Fail if a rule is matched by no test, or can never decide
         #[arg(long)]
         require_coverage: bool,
     },

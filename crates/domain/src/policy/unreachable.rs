@@ -53,8 +53,8 @@ impl Rule {
         }
     }
 
-    /// Whether the other rule has an effect in every run in which this rule holds or fails, because it then matches or
-    /// fails too.
+    /// Whether the other rule decides in every run in which this rule matches or cannot be evaluated, because the other
+    /// rule then also matches or cannot be evaluated.
     fn is_covered_by(&self, other: &Self) -> bool {
         // Equal conditions hold and fail in the same runs.
         self.condition == other.condition
