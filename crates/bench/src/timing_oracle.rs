@@ -64,7 +64,7 @@ impl ResourceKind {
         }
     }
 
-    /// The path that reads the resource. Assets are read from the point of view of `workspace`.
+    /// The path that reads the resource. Only the path of an asset names the reader's workspace.
     fn path(self, id: &str, workspace: &str) -> String {
         match self {
             ResourceKind::Workload => format!("/v1/workloads/{id}"),

@@ -70,7 +70,7 @@ pub async fn run_rollout_controller(
             Err(ref error) => {
                 tracing::warn!(
                     error = error as &dyn std::error::Error,
-                    "failed to process rollouts; retrying in the next round"
+                    "failed to process rollouts; retrying in the next round, or stopping after repeated failures"
                 );
             }
         }

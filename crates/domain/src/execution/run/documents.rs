@@ -20,7 +20,7 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The error code if the policy permits no embedding account to receive the query.
+/// The error code if the account that embedded the index may not receive the query.
 const NO_ROUTE: &str = "no_compliant_route";
 
 impl<'a> Run<'a> {
