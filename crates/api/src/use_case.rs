@@ -398,5 +398,5 @@ pub(crate) async fn reopen_use_case(
 ) -> Result<HttpResponse, ApiError> {
     let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let use_cases = &api.services.use_cases;
-    respond(&use_cases.reopen_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
+    respond(&use_cases.return_use_case_to_draft(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
 }

@@ -242,7 +242,7 @@ impl UseCases {
         let is_open = |gap: &Gap| gap.reference.as_ref().is_some_and(|name| unresolved.contains(name));
         Ok(BundlePieces {
             pieces,
-            flow_steps: use_case.plan.steps().to_vec(),
+            flow_steps: use_case.plan.flow_steps().to_vec(),
             open_connection_gaps: gaps.into_iter().filter(is_open).collect(),
             redacted: false,
         })

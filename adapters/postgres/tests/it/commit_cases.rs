@@ -152,7 +152,7 @@ pub(crate) const COMMITS: [CommitMethod; 86] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rejection {
     Stale,
-    ConstraintConflict(ConstraintConflict),
+    Conflict(ConstraintConflict),
 }
 
 /// A statement that is executed between a decision and its commit, and invalidates the decision.

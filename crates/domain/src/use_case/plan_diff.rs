@@ -115,7 +115,7 @@ mod tests {
         let parsed_plan = BundlePlan::parse(&plan()).unwrap();
         let diff = plan_changes(&parsed_plan, &parsed_plan);
         assert_eq!(diff.changes, []);
-        let ids: Vec<String> = parsed_plan.steps().iter().map(|(id, _)| id.clone()).collect();
+        let ids: Vec<String> = parsed_plan.flow_steps().iter().map(|(id, _)| id.clone()).collect();
         assert!(!ids.is_empty());
         assert_eq!(diff.unchanged_steps, ids);
     }

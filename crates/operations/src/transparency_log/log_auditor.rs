@@ -149,7 +149,7 @@ impl LogAuditor {
     ) -> Result<Option<FullTile>, LogAccessError> {
         let path = ArtifactPath::of_log_tile(scope.tenant(), tile);
         let stored = self.artifact_store.read(&path, FullTile::BYTES).await?;
-        Ok(stored.and_then(|bytes| bytes.unverified_tile(tile)))
+        Ok(stored.and_then(|bytes| bytes.parse_unverified_tile(tile)))
     }
 
     async fn newest_checkpoint(&self, scope: TenantScope) -> Result<Option<Vec<u8>>, LogAccessError> {

@@ -38,7 +38,7 @@ fn keeps_the_plan_as_written() {
     let parsed = BundlePlan::parse(&plan()).unwrap();
     assert_eq!(parsed.to_document(), plan());
     assert_eq!(parsed.inputs(), [PlanInput::text("ticket")]);
-    assert_eq!(parsed.steps()[0], ("answer".to_owned(), "llm_call".to_owned()));
+    assert_eq!(parsed.flow_steps()[0], ("answer".to_owned(), "llm_call".to_owned()));
     assert_eq!(parsed.flow_content()["trigger"]["inputs_schema"], json!({ "ticket": "string" }));
     assert_eq!(BundlePlan::parse(&parsed.to_redacted_document()), Err(BundleRefusal::Redacted));
     assert_eq!(BundlePlan::from_stored(&plan()), Some(parsed));
