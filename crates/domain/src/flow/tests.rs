@@ -355,9 +355,7 @@ fn longest_path(flow: &Flow, start: &Step, budget: usize) -> usize {
     1 + length_after(true).max(length_after(false))
 }
 
-/// Builds a flow from target indices: every failure target, and each next target whose index is divisible by 3. The
-/// last step returns. With `forward`, an index counts from the following step. An index beyond the last step means no
-/// target.
+/// Builds a flow with these failure targets, and with each of these next targets whose index is divisible by 3.
 fn wired_flow(targets: &[(usize, usize)], forward: bool) -> Value {
     let count = targets.len();
     let target = |from: usize, to: usize| {
