@@ -3,7 +3,7 @@
 use crate::{
     compose::Api,
     error::ApiError,
-    http::{HttpState, proxy_detection::is_forwarded, shutdown_signal::ReportedShutdownState},
+    http::{HttpState, proxy_detection::is_forwarded, shutdown_signal::ShutdownStateInBody},
     openapi::{ErrorBody, RefusalsWithoutIdentity},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
@@ -72,7 +72,7 @@ pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web:
         artifacts: part_status(readiness.artifacts),
         partitions: part_status(readiness.partitions),
     });
-    response.extensions_mut().insert(ReportedShutdownState(is_shutting_down));
+    response.extensions_mut().insert(ShutdownStateInBody(is_shutting_down));
     response
 }
 

@@ -46,7 +46,7 @@ ids! {
     /// Identifies a pinned identity: a subject of an issuer under the name that it has in a tenant.
     IdentityId,
     /// Identifies a browser session.
-    ConversationSessionId,
+    SessionId,
     /// Identifies a claim by which one process renews the tokens of a session.
     RenewalId,
     /// Identifies a principal bound to a workload.

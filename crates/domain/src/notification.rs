@@ -125,18 +125,18 @@ pub enum Tier {
 /// The request needs a notification setting that is off in the tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the tenant setting {} is off", .0.as_str())]
-pub struct RequiredSettingOff(pub NotificationSettingName);
+pub struct RequiredSettingOff(pub NotificationSwitch);
 
 /// A notification setting of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotificationSettingName {
+pub enum NotificationSwitch {
     /// The setting that decides whether facts cause notifications.
     Notifications,
     /// The setting that selects the advanced tier.
     AdvancedTier,
 }
 
-impl NotificationSettingName {
+impl NotificationSwitch {
     /// The name of the setting, which an error response contains as `detail.setting`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -3,17 +3,17 @@
 mod contract_revocation;
 mod embedding_selection;
 mod ingest;
-mod pinned_revisions;
 mod query;
 mod reembed;
 mod retrieve;
+mod served_index_revisions;
 
 pub use ingest::IngestReport;
-pub use pinned_revisions::ServedRevisions;
 pub use query::KnowledgeQuery;
 pub use reembed::ReembeddingReport;
 pub(crate) use retrieve::RetrievedChunksRequest;
 pub use retrieve::{ContractCheck, Retrieval, RetrievalFailure, RetrievalRequest};
+pub use served_index_revisions::ServedRevisions;
 
 use crate::{
     Failure, Settings, Stores,

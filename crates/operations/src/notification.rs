@@ -24,7 +24,7 @@ use fairway_domain::{
     id::{NotificationId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     notification::{
-        NotificationSettingName, RequiredSettingOff, Tier,
+        NotificationSwitch, RequiredSettingOff, Tier,
         inbox::{InboxStatus, Notification, inbox_all_read_fact},
         message::MessageSender,
         ports::{
@@ -148,7 +148,7 @@ impl Notifications {
     /// Refuses the operation if the tenant's notifications are off; otherwise returns the tenant's tier.
     async fn require_enabled(&self, scope: TenantScope) -> Result<Tier, Failure> {
         match self.preference_store.switches(scope).await? {
-            NotificationSettings::Disabled => Err(RequiredSettingOff(NotificationSettingName::Notifications).into()),
+            NotificationSettings::Disabled => Err(RequiredSettingOff(NotificationSwitch::Notifications).into()),
             NotificationSettings::Enabled(tier) => Ok(tier),
         }
     }
@@ -256,7 +256,7 @@ impl Notifications {
         };
         let tier = self.require_enabled(scope).await?;
         if preference_scope.requires_advanced_tier() && tier == Tier::Standard {
-            return Err(RequiredSettingOff(NotificationSettingName::AdvancedTier).into());
+            return Err(RequiredSettingOff(NotificationSwitch::AdvancedTier).into());
         }
         if let PreferenceScope::Environment(workload, name) = &preference_scope
             && !self.preference_store.environments(scope, *workload).await?.contains(name)

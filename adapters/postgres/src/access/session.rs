@@ -19,7 +19,7 @@ use fairway_domain::{
         },
     },
     audit::Fact,
-    id::ConversationSessionId,
+    id::SessionId,
     share_link::TokenHash,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -137,7 +137,7 @@ impl SessionStore for Database {
         self.commit_guarded(&CREATE, scope, &fact, None, input).await.map(|_| ())
     }
 
-    async fn record_use(&self, scope: TenantScope, session: ConversationSessionId) -> Result<(), StoreError> {
+    async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError> {
         let key = (scope.tenant().uuid(), session.uuid());
         let record = || {
             let unrecorded = session::table.find(key).filter(session::last_used_at.lt(time_ago(USE_RECORD_INTERVAL)));
@@ -220,12 +220,7 @@ impl SessionStore for Database {
         self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
     }
 
-    async fn commit_end(
-        &self,
-        scope: TenantScope,
-        session: ConversationSessionId,
-        fact: Fact,
-    ) -> Result<(), CommitError> {
+    async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError> {
         static END: GuardedCommit = GuardedCommit::new(
             "ended AS (
                 UPDATE session SET ended_at = fairway_now(), sealed_tokens = ''

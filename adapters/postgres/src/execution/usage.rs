@@ -20,7 +20,7 @@ use fairway_domain::{
     execution::{
         ports::ExecutionFilter,
         usage::{
-            DurationBuckets, ModelUsage, RunUsageSummary, TimeRange, UsageBucketTotals, UsageFilter, UsageGrouping,
+            DurationBucketTotals, DurationBuckets, ModelUsage, RunUsageSummary, TimeRange, UsageFilter, UsageGrouping,
             UsageKey, UsageStore,
         },
     },
@@ -120,7 +120,7 @@ impl UsageStore for Database {
         day: TimeRange,
         grouping: UsageGrouping,
         limit: u32,
-    ) -> Result<Vec<UsageBucketTotals>, StoreError> {
+    ) -> Result<Vec<DurationBucketTotals>, StoreError> {
         let (sql, values) = usage_sql(scope, filter, day, grouping, limit);
         let sql = values.number_names(sql)?;
         let rows = self.read_partitioned_list(MAX_PAGE_MEMORY_BYTES, &sql, &values.params()).await?;
@@ -133,7 +133,7 @@ impl UsageStore for Database {
             Ok::<_, StoreError>(UsageKey { workload, model: row.column("model")?, day })
         };
         let read = |row: &Row| {
-            Ok(UsageBucketTotals {
+            Ok(DurationBucketTotals {
                 key: key(row)?,
                 bucket: row.column("bucket")?,
                 runs: count(row, "runs")?.unwrap_or_default(),

@@ -17,7 +17,7 @@ use fairway_domain::{
         console_link::INBOX_PAGE_PATH,
         delivery::{DeliveryEvent, DeliveryStatus},
         message::{DigestLine, NotificationMessage, OutgoingMessage, Receiver},
-        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, DeliveryClaimRef, OutboxStore},
+        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaimRef, DeliveryClaimRequest, OutboxStore},
         text::digest_title,
     },
     notification_category::NotificationCategory,
@@ -176,7 +176,7 @@ fn receiver(row: &Row, channel: Channel) -> Result<Receiver, StoreError> {
     }
 }
 
-fn claimed(claim: &DeliveryClaim, row: &Row, digest: Digest) -> Result<ClaimedDelivery, StoreError> {
+fn claimed(claim: &DeliveryClaimRequest, row: &Row, digest: Digest) -> Result<ClaimedDelivery, StoreError> {
     let channel = row.parse_column("channel", Channel::parse)?;
     Ok(ClaimedDelivery {
         claim_id: claim.claim_id,
@@ -231,7 +231,7 @@ impl Database {
 
 #[async_trait]
 impl OutboxStore for Database {
-    async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError> {
+    async fn claim(&self, claim: &DeliveryClaimRequest) -> Result<ClaimResult, StoreError> {
         let (busy_lanes, busy_counts): (Vec<Uuid>, Vec<i64>) =
             claim.in_progress.iter().map(|(lane, count)| (*lane, i64::from(*count))).unzip();
         let input = Input::without_rows()

@@ -14,7 +14,9 @@ use fairway_domain::{
         delivery::{DeliveryError, DeliveryTarget, NewDelivery},
         derived_identifier::EventKey,
         message::SendFailure,
-        ports::{AttemptOutcome, ClaimedDelivery, DeliveryClaim, DeliveryClaimRef, OutboxStore, ProjectionStore},
+        ports::{
+            AttemptOutcome, ClaimedDelivery, DeliveryClaimRef, DeliveryClaimRequest, OutboxStore, ProjectionStore,
+        },
         projection::Projection,
     },
 };
@@ -27,8 +29,8 @@ use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(60);
 
-pub(crate) fn claim(limit: u32, per_lane: u32, in_progress: Vec<(Uuid, u32)>) -> DeliveryClaim {
-    DeliveryClaim {
+pub(crate) fn claim(limit: u32, per_lane: u32, in_progress: Vec<(Uuid, u32)>) -> DeliveryClaimRequest {
+    DeliveryClaimRequest {
         claim_id: Uuid::now_v7(),
         limit,
         per_lane,
@@ -158,9 +160,10 @@ async fn busy_tenant_delays_no_other_and_lanes_are_selected_at_random() {
     let fixture = Fixture::new().await;
     let destinations = destinations(&fixture, 12).await;
     project(&fixture, 1, &destinations).await;
-    let busy_tenant_claim = DeliveryClaim { busy_tenants: vec![scope().tenant()], ..claim(1_000, 8, Vec::new()) };
+    let busy_tenant_claim =
+        DeliveryClaimRequest { busy_tenants: vec![scope().tenant()], ..claim(1_000, 8, Vec::new()) };
     assert!(fixture.store.claim(&busy_tenant_claim).await.unwrap().deliveries.is_empty());
-    let limited_claim = DeliveryClaim { lanes_per_tenant: 4, ..claim(1_000, 8, Vec::new()) };
+    let limited_claim = DeliveryClaimRequest { lanes_per_tenant: 4, ..claim(1_000, 8, Vec::new()) };
     let mut claimed_lanes = Vec::new();
     for _ in 0..20 {
         let claimed = fixture.store.claim(&limited_claim).await.unwrap().deliveries;

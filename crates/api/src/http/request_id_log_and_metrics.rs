@@ -8,8 +8,7 @@ use crate::{
     caller::is_guest,
     error::ApiError,
     http::{
-        HttpState, connection_guard::ConnectionActivity, deprecation::Deprecation,
-        shutdown_signal::ReportedShutdownState,
+        HttpState, connection_guard::ConnectionActivity, deprecation::Deprecation, shutdown_signal::ShutdownStateInBody,
     },
     metrics::{CompletedRequest, Method},
     telemetry,
@@ -210,7 +209,7 @@ impl RequestRecord {
                 headers.insert(SERVER_TIMING, timing);
             }
         }
-        let reported = response.extensions().get::<ReportedShutdownState>().map(|reported| reported.0);
+        let reported = response.extensions().get::<ShutdownStateInBody>().map(|reported| reported.0);
         if self.closes_connection
             || reported.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.shutdown.is_announced()))
         {

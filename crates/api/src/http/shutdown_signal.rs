@@ -26,4 +26,4 @@ impl ShutdownFlag {
 /// Response extension with the shutdown state that the body reports. It keeps the `Connection` header consistent
 /// with the body if the shutdown is announced in between.
 #[derive(Clone, Copy, Debug)]
-pub struct ReportedShutdownState(pub bool);
+pub struct ShutdownStateInBody(pub bool);

@@ -415,7 +415,8 @@ async fn releases_record_the_document_revisions_of_their_approval() {
             .served_revisions(default_scope(), release, default_workspace(), &dev)
             .await
             .unwrap();
-        let revisions_of = |base: &Version| served_revisions.of(base.asset_id.parse::<Uuid>().unwrap().into());
+        let revisions_of =
+            |base: &Version| served_revisions.pinned_revision_of(base.asset_id.parse::<Uuid>().unwrap().into());
         (revisions_of(&base), revisions_of(&empty))
     };
     assert_eq!(read_served().await, (None, None));

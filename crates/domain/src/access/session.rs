@@ -3,7 +3,7 @@
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, FactSubject, Stamp},
-    id::{ConversationSessionId, IdentityId, RenewalId, TenantId},
+    id::{IdentityId, RenewalId, SessionId, TenantId},
     share_link::TokenHash,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -38,7 +38,7 @@ pub const MAX_GROUPS_AGE: Duration = Duration::from_secs(9 * 60);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RenewalLease {
     /// The session that the server renews.
-    pub session_id: ConversationSessionId,
+    pub session_id: SessionId,
     /// The identifier that distinguishes this claim from later ones.
     pub renewal_id: RenewalId,
 }
@@ -120,7 +120,7 @@ impl SessionToken {
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewSession {
     /// The identifier of the session.
-    pub session_id: ConversationSessionId,
+    pub session_id: SessionId,
     /// The pinned identity of the person.
     pub identity_id: IdentityId,
     /// The actor name of the person.
@@ -177,7 +177,7 @@ impl SessionEnd {
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionSnapshot {
     /// The identifier of the session.
-    pub session_id: ConversationSessionId,
+    pub session_id: SessionId,
     /// The actor name of the person.
     pub actor: ActorRef,
     /// The issuer of the person's identity.
@@ -224,12 +224,12 @@ impl SessionSnapshot {
 
 /// Builds the fact that a session ended. Its actor is the person, even if the identity provider ended the session.
 #[must_use]
-pub fn ended_fact(session_id: ConversationSessionId, actor: &ActorRef, end: SessionEnd, stamp: &Stamp) -> Fact {
+pub fn ended_fact(session_id: SessionId, actor: &ActorRef, end: SessionEnd, stamp: &Stamp) -> Fact {
     let stamp = Stamp { actor: actor.clone(), ..stamp.clone() };
     Fact::new(FactKind::SessionEnded, subject(session_id), None, &stamp, json!({ "reason_code": end.as_str() }))
 }
 
-const fn subject(session_id: ConversationSessionId) -> FactSubject {
+const fn subject(session_id: SessionId) -> FactSubject {
     FactSubject { kind: "session", id: session_id.uuid() }
 }
 
@@ -257,7 +257,7 @@ pub struct SessionForLogout {
     /// The tenant to which the session belongs.
     pub tenant: TenantId,
     /// The identifier of the session.
-    pub session_id: ConversationSessionId,
+    pub session_id: SessionId,
     /// The actor name of the person.
     pub actor: ActorRef,
 }
@@ -277,7 +277,7 @@ pub trait SessionStore: Send + Sync {
         fact: Fact,
     ) -> Result<(), CommitError>;
     /// Records the use of a session, unless the last record is newer than [`USE_RECORD_INTERVAL`].
-    async fn record_use(&self, scope: TenantScope, session: ConversationSessionId) -> Result<(), StoreError>;
+    async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError>;
     /// Claims the renewal of a session whose groups are older than [`MAX_GROUPS_AGE`], for [`RENEWAL_LEASE_DURATION`]. Returns
     /// the encrypted tokens of the session. `None` if another claim is valid, or the session was renewed or ended
     /// meanwhile.
@@ -302,12 +302,7 @@ pub trait SessionStore: Send + Sync {
     /// Ends the claim of a renewal that failed.
     async fn release_renewal(&self, scope: TenantScope, claim: RenewalLease) -> Result<(), StoreError>;
     /// Ends a session. Fails with [`CommitError::Stale`] if it has already ended.
-    async fn commit_end(
-        &self,
-        scope: TenantScope,
-        session: ConversationSessionId,
-        fact: Fact,
-    ) -> Result<(), CommitError>;
+    async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError>;
     /// Lists the sessions of all tenants that a logout token ends.
     async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<SessionForLogout>, StoreError>;
     /// Deletes sessions that ended or expired more than a day ago, and returns their number.

@@ -133,7 +133,7 @@ impl<'r> PendingReview<'r> {
     ///
     /// # Errors
     /// If the run does not await a review.
-    pub fn from_record(record: &'r RunEvidence) -> Result<Self, ReviewRefusal> {
+    pub fn require_awaiting_review(record: &'r RunEvidence) -> Result<Self, ReviewRefusal> {
         match record.execution.status {
             Status::AwaitingReview => Ok(Self(record)),
             Status::Queued

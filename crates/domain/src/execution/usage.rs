@@ -170,7 +170,7 @@ pub struct UsageKey {
 
 /// Totals of ended runs that belong to one row and whose durations fall into the same bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UsageBucketTotals {
+pub struct DurationBucketTotals {
     /// The row of the report to which the runs belong.
     pub key: UsageKey,
     /// The bucket of the runs' durations, see [`DurationBuckets`].
@@ -246,7 +246,7 @@ impl UsageReport {
     ///
     /// # Errors
     /// If the report would have more than [`MAX_ROWS`] rows.
-    pub fn add(&mut self, count: UsageBucketTotals) -> Result<(), TooManyReportRows> {
+    pub fn add(&mut self, count: DurationBucketTotals) -> Result<(), TooManyReportRows> {
         let rows = self.0.len();
         let total = match self.0.entry(count.key) {
             Entry::Vacant(_) if rows >= MAX_ROWS => return Err(TooManyReportRows),
@@ -282,17 +282,17 @@ pub trait UsageStore: Send + Sync {
         day: TimeRange,
         grouping: UsageGrouping,
         limit: u32,
-    ) -> Result<Vec<UsageBucketTotals>, StoreError>;
+    ) -> Result<Vec<DurationBucketTotals>, StoreError>;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn count(model: &str, bucket: i32, runs: u64) -> UsageBucketTotals {
+    fn count(model: &str, bucket: i32, runs: u64) -> DurationBucketTotals {
         let key = UsageKey { model: Some(model.to_owned()), ..UsageKey::default() };
         let usage = ModelUsage { tokens_in: Some(runs), ..ModelUsage::default() };
-        UsageBucketTotals { key, bucket, runs, failures: 1, usage }
+        DurationBucketTotals { key, bucket, runs, failures: 1, usage }
     }
 
     fn at(text: &str) -> Timestamp {

@@ -193,7 +193,7 @@ pub trait DeliveryStore: Send + Sync {
 
 /// A sender's request to claim due deliveries.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeliveryClaim {
+pub struct DeliveryClaimRequest {
     /// The identifier of this claim, which later writes must name.
     pub claim_id: Uuid,
     /// The maximum number of deliveries that the claim takes.
@@ -259,7 +259,7 @@ pub struct DeliveryClaimRef {
 pub trait OutboxStore: Send + Sync {
     /// Claims due deliveries of all tenants, including deliveries whose lease has expired. A due delivery is suppressed
     /// or cancelled instead if a setting of its tenant or its destination was turned off after the decision.
-    async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError>;
+    async fn claim(&self, claim: &DeliveryClaimRequest) -> Result<ClaimResult, StoreError>;
     /// Stores the outcome of an attempt. Stores nothing if another sender has claimed the delivery meanwhile.
     async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError>;
     /// Releases claims of deliveries that were not sent. The deliveries are due at once, and the attempt does not

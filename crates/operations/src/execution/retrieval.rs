@@ -104,7 +104,7 @@ impl RunEngine {
         let request = RetrievalRequest {
             asset: knowledge_base.asset,
             base: &knowledge_base.base,
-            pinned: served_revisions.of(knowledge_base.asset),
+            pinned: served_revisions.pinned_revision_of(knowledge_base.asset),
             principals: &reader.principals,
             workspace: reader.workspace,
             mode: AccessMode::Retrieve,

@@ -127,7 +127,7 @@ impl Reviews {
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, ownership, Operation::ReadReview).await?;
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let Ok(pending) = PendingReview::from_record(&record) else { return Err(Failure::NotFound) };
+        let Ok(pending) = PendingReview::require_awaiting_review(&record) else { return Err(Failure::NotFound) };
         pending.authorize_reader(&caller.actor)?;
         self.review_store.find_pending(scope, id).await?.ok_or(Failure::NotFound)
     }
@@ -159,7 +159,7 @@ impl Reviews {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let pending = PendingReview::from_record(&record)?;
+        let pending = PendingReview::require_awaiting_review(&record)?;
         let stamp = self.context.stamp(caller);
         let moment = self.context.moment_at(stamp.at);
         let review_end = match pending.decide(verdict, note, &stamp, moment) {
@@ -189,7 +189,7 @@ impl Reviews {
     ) -> Result<bool, Failure> {
         let record = self.execution_store.evidence(scope, id).await?;
         let record = record.ok_or(Failure::Inconsistent("a run is missing"))?;
-        let Ok(pending) = PendingReview::from_record(&record) else { return Ok(false) };
+        let Ok(pending) = PendingReview::require_awaiting_review(&record) else { return Ok(false) };
         self.end_review(scope, &record, &pending.cancel(&self.context.stamp(caller)), key).await
     }
 
@@ -201,7 +201,7 @@ impl Reviews {
         let mut ended = 0;
         for ReviewDueToEnd { scope, execution_id, workload_status } in self.review_store.list_expired().await? {
             let Some(record) = self.execution_store.evidence(scope, execution_id).await? else { continue };
-            let Ok(pending) = PendingReview::from_record(&record) else { continue };
+            let Ok(pending) = PendingReview::require_awaiting_review(&record) else { continue };
             let actor = ActorRef::system("review");
             let stamp = Stamp {
                 fact_id: self.context.new_id(),

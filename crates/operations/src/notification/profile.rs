@@ -9,7 +9,7 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     notification::{
-        NotificationSettingName, RequiredSettingOff, Tier,
+        NotificationSwitch, RequiredSettingOff, Tier,
         profile::{NotificationProfile, ProfileSettings},
     },
     store::{CommitError, Revision},
@@ -38,7 +38,7 @@ impl Notifications {
     pub(super) async fn require_advanced_tier(&self, scope: TenantScope) -> Result<(), Failure> {
         match self.require_enabled(scope).await? {
             Tier::Advanced => Ok(()),
-            Tier::Standard => Err(RequiredSettingOff(NotificationSettingName::AdvancedTier).into()),
+            Tier::Standard => Err(RequiredSettingOff(NotificationSwitch::AdvancedTier).into()),
         }
     }
 

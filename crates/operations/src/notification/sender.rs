@@ -7,7 +7,7 @@ use fairway_domain::{
         backlog::NotificationMetricsObserver,
         delivery::{RetryDecision, decide_retry},
         message::{MessageSender, SendFailure},
-        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, DeliveryClaimRef, OutboxStore},
+        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaimRef, DeliveryClaimRequest, OutboxStore},
     },
     store::StoreError,
 };
@@ -101,7 +101,7 @@ impl NotificationSender {
         let (lanes, tenants) = self.attempts_in_progress();
         let share = MAX_IN_FLIGHT.checked_div(tenants.len().saturating_add(1)).unwrap_or(0).max(MIN_TENANT_SHARE);
         let busy_tenants = tenants.into_iter().filter(|(_, count)| *count >= share).map(|(tenant, _)| tenant);
-        let claim = DeliveryClaim {
+        let claim = DeliveryClaimRequest {
             claim_id: self.context.new_id(),
             limit: u32::try_from(free_slots.min(MAX_CLAIMED)).unwrap_or(0),
             per_lane: MAX_PER_LANE,

@@ -48,7 +48,9 @@ impl Releases {
         let mut statuses = Vec::new();
         for (asset, slug, base) in bases {
             let current_revision = self.index_revision_store.current_revision(scope, asset).await?;
-            let revision = served_revisions.of(asset).map_or(current_revision, |pinned| pinned.min(current_revision));
+            let revision = served_revisions
+                .pinned_revision_of(asset)
+                .map_or(current_revision, |pinned| pinned.min(current_revision));
             statuses.push(self.vector_report(scope, asset, slug, revision, &base, profile.as_ref()).await?);
         }
         Ok(statuses)

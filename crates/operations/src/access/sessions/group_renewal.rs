@@ -13,7 +13,7 @@ use fairway_domain::{
         session::{MAX_GROUPS_AGE, RenewalLease, SessionEnd, SessionSnapshot, SessionToken},
         sign_in_provider::{IdentityProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
-    id::{ConversationSessionId, RequestId},
+    id::{RequestId, SessionId},
     tenant::TenantScope,
 };
 use moka::sync::Cache;
@@ -35,8 +35,8 @@ type Renewed = Option<Vec<ActorRef>>;
 
 /// Renewals of this process. All clones of [`Sessions`] share them.
 pub(crate) struct SessionRenewals {
-    pending: PendingLoads<ConversationSessionId, Renewed>,
-    failures: Cache<ConversationSessionId, (SignInError, Instant)>,
+    pending: PendingLoads<SessionId, Renewed>,
+    failures: Cache<SessionId, (SignInError, Instant)>,
 }
 
 impl fmt::Debug for SessionRenewals {
@@ -52,12 +52,12 @@ impl SessionRenewals {
     }
 
     /// Returns the failure of a renewal that failed less than [`FAILURE_SHARED`] ago.
-    fn failure(&self, session: ConversationSessionId) -> Option<SessionFailure> {
+    fn failure(&self, session: SessionId) -> Option<SessionFailure> {
         let (error, at) = self.failures.get(&session)?;
         Some(SessionFailure::Provider { error, retry_after: FAILURE_SHARED.saturating_sub(at.elapsed()) })
     }
 
-    fn fail(&self, session: ConversationSessionId, error: SignInError) -> SessionFailure {
+    fn fail(&self, session: SessionId, error: SignInError) -> SessionFailure {
         self.failures.insert(session, (error.clone(), Instant::now()));
         SessionFailure::Provider { error, retry_after: FAILURE_SHARED }
     }
@@ -69,7 +69,7 @@ impl Sessions {
         &self,
         provider: &Arc<dyn SignInProvider>,
         token: &SessionToken,
-        session: ConversationSessionId,
+        session: SessionId,
         request_id: RequestId,
     ) -> Result<Renewed, SessionFailure> {
         let (sessions, provider, token) = (self.clone(), Arc::clone(provider), token.clone());

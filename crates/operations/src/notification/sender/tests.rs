@@ -116,7 +116,7 @@ fn delivery(claim_id: Uuid) -> ClaimedDelivery {
 
 #[async_trait]
 impl OutboxStore for Outbox {
-    async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError> {
+    async fn claim(&self, claim: &DeliveryClaimRequest) -> Result<ClaimResult, StoreError> {
         self.in_progress.lock().unwrap().push(claim.in_progress.clone());
         self.claim_started.notify_one();
         self.permits.acquire().await.unwrap().forget();

@@ -23,7 +23,7 @@ impl ServedRevisions {
     /// Returns the pinned revision of one knowledge base, for [`super::RetrievalRequest::pinned`]; `None` means the
     /// current revision. A knowledge base without a pin had no documents at approval, so its revision is the empty one.
     #[must_use]
-    pub fn of(&self, asset: AssetId) -> Option<IndexRevision> {
+    pub fn pinned_revision_of(&self, asset: AssetId) -> Option<IndexRevision> {
         match self {
             Self::Current => None,
             Self::Pinned(pins) => Some(pins.get(&asset).copied().unwrap_or_default()),
