@@ -392,8 +392,9 @@ impl GuardedCommit {
 }
 
 /// Formats the CTE `claimed`, which claims the idempotency keys of the rows in the CTE `keyed_cte` for their
-/// `execution_id`. It returns the identifiers whose key was claimed; an expired key can be claimed again. Keys are
-/// claimed in key order, so that concurrent batches do not deadlock.
+/// `execution_id`. It returns the identifiers whose key was claimed. Like the SQL function `fairway_claim_key`, it
+/// claims an expired key again, and a reservation that has lapsed or belongs to the same identifier. Keys are claimed
+/// in key order, so that concurrent batches do not deadlock.
 pub(crate) fn claim_keys(keyed_cte: &str) -> String {
     format!(
         "claimed AS (
@@ -405,6 +406,8 @@ pub(crate) fn claim_keys(keyed_cte: &str) -> String {
             SET body_digest = excluded.body_digest, status = excluded.status, resource = excluded.resource,
                 created_at = excluded.created_at, leased_until = NULL
             WHERE existing.created_at < fairway_now() - fairway_key_lifetime()
+                OR existing.leased_until <= fairway_now()
+                OR (existing.leased_until IS NOT NULL AND existing.resource = excluded.resource)
             RETURNING resource AS execution_id
          )"
     )

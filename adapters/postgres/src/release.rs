@@ -1,20 +1,22 @@
 //! The stores of releases and deployments.
 //!
 //! Each commit is one statement. It locks rows in this order: workload (shared), deployment, release, asset
-//! (shared). A commit that locks several rows of one table locks them in the order of their identifiers. Commits
-//! therefore wait for each other but do not deadlock. A new draft inserts its release first, which is safe because no
-//! other commit sees the release yet.
+//! (shared), idempotency key. A commit that locks several rows of one table locks them in the order of their
+//! identifiers. Commits therefore wait for each other but do not deadlock. A new draft, and the first publication of a
+//! use case, insert their deployment in any order after the workload lock. This is safe, because no other commit sees
+//! the new release.
 //!
 //! | commit | workload | deployment | release | asset |
 //! |---|---|---|---|---|
-//! | new draft | shared | inserted last, if missing | inserted first | |
+//! | new draft | shared | inserted, if missing | inserted | |
+//! | first publication of a use case | inserted | inserted | inserted | shared |
 //! | bind | | | updated | shared |
 //! | unbind | | | updated | |
 //! | submit with references | | | updated | shared |
 //! | reopen, approve, submit without references; also in batches | | | updated | |
 //! | hold a rollout, recommend a rollback | | | updated | |
 //! | verdict | | updated if the release holds lanes | updated | |
-//! | activate, advance, roll back, retire; also in batches | shared | updated | the release and those that it displaces or returns | |
+//! | activate, advance, roll back, retire; also in batches | shared | updated | the release, and those that it displaces, stops or returns from `superseded` | |
 
 mod approval_reads;
 mod deployment;

@@ -29,7 +29,8 @@ use uuid::Uuid;
 /// The first CTEs check and lock all rows of a change in the order that the documentation of `release.rs` defines,
 /// before other CTEs write. Each of the three locks its rows in key order. The conditions on counts make PostgreSQL
 /// complete each CTE before the next one starts, so that concurrent commits lock all rows in the same order. A release
-/// to which a lane returns must still be `superseded`. `change_release` is a CTE of its own: after a wait for a lock,
+/// to which a lane returns must still be `superseded`. The reasons of holds are kept within one stage of a rollout,
+/// because the rollout controller records them without a new revision. `change_release` is a CTE of its own: after a wait for a lock,
 /// PostgreSQL checks a row again, and finds it only if the locking query joins CTEs and not a union. The shared lock on the workload serializes the change with a
 /// retirement of the workload, after which no release receives a lane.
 const CHANGE_LANES: &str = "locked_workload AS MATERIALIZED (
@@ -84,7 +85,8 @@ const CHANGE_LANES: &str = "locked_workload AS MATERIALIZED (
             rollout_status = locked.rollout_status, rollout_lanes = locked.rollout_lanes::text[],
             rollout_soak_minutes = locked.soak_minutes, rollout_auto_advance = locked.auto_advance,
             rollout_index = locked.rollout_index, rollout_since = locked.rollout_since,
-            rollout_holds = locked.rollout_holds::text[],
+            rollout_holds = CASE WHEN release.rollout_since = locked.rollout_since AND NOT starts_soak
+                THEN release.rollout_holds ELSE locked.rollout_holds::text[] END,
             soak_started_at = CASE WHEN starts_soak THEN fairway_now() ELSE soak_started_at END,
             soak_ends_at = CASE WHEN starts_soak THEN fairway_now() + make_interval(mins => locked.soak_minutes)
                 ELSE soak_ends_at END

@@ -2,12 +2,13 @@
 //! key, or its lease expires.
 
 use crate::fixture::{
-    Fixture, actor,
+    Fixture, acceptance, actor,
     knowledge::{documents, ingest, knowledge_base},
     scope,
 };
 use fairway_domain::{
     asset::Asset,
+    execution::ports::{AcceptOutcome, RunStore},
     idempotency::{IdempotencyStore, KeyState, KeyedOutcome, RequestKey, StoredOutcome},
     knowledge::{IndexRevision, ports::DocumentStore},
     store::CommitError,
@@ -70,6 +71,24 @@ async fn key_is_reserved_until_the_commit_of_its_request() {
     assert!(!reserve(&fixture, &key, resource).await && !reserve(&fixture, &key, other_resource).await);
     fixture.database.set_clock_offset(DAY - 60).await.unwrap();
     assert_eq!(key_state(&fixture, &key).await, outcome, "an outcome is kept for one day");
+}
+
+/// The batched claim of a run's key follows the same rules as the claim of other commits.
+#[tokio::test]
+async fn runs_claim_their_own_and_lapsed_reservations() {
+    let fixture = Fixture::new().await;
+    let (workload, deployed_release) = fixture.active().await;
+    let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
+    for (is_own, lease, expected) in [
+        (true, LEASE, AcceptOutcome::Accepted),
+        (false, LEASE, AcceptOutcome::DuplicateKey),
+        (false, Duration::ZERO, AcceptOutcome::Accepted),
+    ] {
+        let (key, run) = (key(), acceptance(&deployed_release));
+        let resource = if is_own { run.execution_id.uuid() } else { Uuid::now_v7() };
+        assert!(fixture.store.reserve(scope(), &key, resource, lease).await.unwrap());
+        assert_eq!(fixture.store.accept(scope(), &run, revisions, Some(&key)).await.unwrap(), expected, "{is_own}");
+    }
 }
 
 #[tokio::test]

@@ -6,8 +6,13 @@ use fairway_domain::{
         Acceptance,
         ports::{AcceptOutcome, RunStore},
     },
-    release::{activate::LaneSelection, lane::Lane, ports::DeploymentStore, recommendation::EndedRuns},
-    rollout::{AdvanceMode, RolloutPlan, ports::RolloutStore},
+    release::{
+        activate::LaneSelection,
+        lane::Lane,
+        ports::{DeploymentStore, ReleaseWithDeployment},
+        recommendation::EndedRuns,
+    },
+    rollout::{AdvanceMode, HoldReason, RolloutPlan, ports::RolloutStore},
     workload::Workload,
 };
 
@@ -61,4 +66,25 @@ async fn soak_status_counts_runs_since_the_lane_was_taken() {
     fixture.database.set_clock_offset(3_600).await.unwrap();
     assert_eq!(soak_status().await.unwrap().soak_seconds_left, 0);
     assert_eq!(fixture.store.list_soaked(None, 10).await.unwrap().len(), 1);
+}
+
+/// The rollout controller records a hold between the decision and the commit of a lane change. The hold stays.
+#[tokio::test]
+async fn lane_changes_keep_the_holds_of_a_rollout_stage() {
+    let fixture = Fixture::new().await;
+    let workload = fixture.workload().await;
+    let approved = fixture.approved(&workload, &fixture.bindable().await).await;
+    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 60, AdvanceMode::Automatic).unwrap();
+    let activate = |deployed: &ReleaseWithDeployment, selection: LaneSelection| {
+        deployed.release.activate(&selection, &deployed.deployment, &passing_checks(), RULE, &stamp()).unwrap()
+    };
+    let start = activate(&approved, LaneSelection::Planned(plan));
+    fixture.store.commit_lane_change(scope(), start, None).await.unwrap();
+    let started = fixture.current_release(&approved.release).await;
+    let change = activate(&started, LaneSelection::One(Lane::Standard));
+    let hold = started.release.record_hold(HoldReason::TooFewRuns, &stamp()).unwrap();
+    fixture.store.commit_hold(scope(), hold).await.unwrap();
+    fixture.store.commit_lane_change(scope(), change, None).await.unwrap();
+    let rollout = fixture.current_release(&approved.release).await.release.rollout.clone().unwrap();
+    assert_eq!(rollout.hold_reasons, [HoldReason::TooFewRuns]);
 }
