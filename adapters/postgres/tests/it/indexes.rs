@@ -324,9 +324,8 @@ const WITHOUT_AUTOVACUUM: &str = "DO $$
 /// indexes.
 #[tokio::test]
 async fn plans_of_a_new_server_use_selective_indexes() {
-    /// Maximum index entries that one scan may read: the requested entries, such as the notifications of a recipient
-    /// of all turns, and entries of recently deleted rows. A scan of a whole tenant reads at least 200.
-    const ENTRIES: i64 = 100;
+    /// Maximum index entries that one scan may read: the requested entries, and entries of recently deleted rows.
+    const ENTRIES: i64 = 40;
     let fixture = Fixture::over(TestDatabase::create().await.unwrap(), 1).await;
     fixture.owner.batch_execute(WITHOUT_AUTOVACUUM).await.unwrap();
     let new_store = open_store(&fixture.database.url_for_owner(), 1);

@@ -107,13 +107,14 @@ pub(super) async fn batch(fixture: &Fixture) -> Decision {
     ))
 }
 
-/// An unread notification of the tests' actor.
+/// An unread notification of a new person.
 async fn notification(fixture: &Fixture) -> Notification {
-    let projection = projection_of(&actor(), false);
+    let person = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
+    let projection = projection_of(&person, false);
     let (position, basis) = (position(fixture).await, fixture.projection_basis().await);
     fixture.store.commit_batch(scope(), position..position + 1, basis, &projection).await.unwrap();
     let id = projection.notifications[0].notification.notification_id;
-    InboxStore::find(&*fixture.store, scope(), &actor(), id).await.unwrap().unwrap()
+    InboxStore::find(&*fixture.store, scope(), &person, id).await.unwrap().unwrap()
 }
 
 pub(super) async fn status(fixture: &Fixture) -> Decision {
@@ -127,10 +128,10 @@ pub(super) async fn status(fixture: &Fixture) -> Decision {
 }
 
 pub(super) async fn all_read(fixture: &Fixture) -> Decision {
-    notification(fixture).await;
+    let recipient = notification(fixture).await.recipient.clone();
     let fact = inbox_all_read_fact(scope().tenant(), &stamp());
     let store = store(fixture);
-    Decision::new(async move |key| store.commit_all_read(scope(), &actor(), fact, key.as_ref()).await)
+    Decision::new(async move |key| store.commit_all_read(scope(), &recipient, fact, key.as_ref()).await)
 }
 
 const PREFERENCE: Preference =
