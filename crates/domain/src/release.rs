@@ -302,10 +302,7 @@ impl Release {
         version: &BindableVersion,
         stamp: &Stamp,
     ) -> Result<Change<Self>, ReleaseRefusal> {
-        let state = self.state.name();
-        if state != StateName::Draft {
-            return Err(ReleaseRefusal::NotEditable { state });
-        }
+        self.require_draft()?;
         if role != version.kind {
             return Err(ReleaseRefusal::RoleKindMismatch);
         }
@@ -345,11 +342,8 @@ impl Release {
     /// # Errors
     /// If the release is not a draft, or has no such binding.
     pub fn unbind(&self, binding: BindingId, stamp: &Stamp) -> Result<Change<Self>, ReleaseRefusal> {
-        let state = self.state.name();
         let bound = self.bindings.iter().find(|bound| bound.binding_id == binding).ok_or(ReleaseRefusal::NotBound)?;
-        if state != StateName::Draft {
-            return Err(ReleaseRefusal::NotEditable { state });
-        }
+        self.require_draft()?;
         let mut next = self.with_state(State::Draft, stamp);
         next.0.bindings.retain(|bound| bound.binding_id != binding);
         let detail = json!({
@@ -422,6 +416,18 @@ impl Release {
             | State::Active { .. }
             | State::Superseded { .. }
             | State::Retired { .. } => Err(self.invalid_transition(deployment)),
+        }
+    }
+
+    /// Only the bindings of a draft can change.
+    fn require_draft(&self) -> Result<(), ReleaseRefusal> {
+        match self.state {
+            State::Draft => Ok(()),
+            State::ReviewReady { .. }
+            | State::Approved { .. }
+            | State::Active { .. }
+            | State::Superseded { .. }
+            | State::Retired { .. } => Err(ReleaseRefusal::NotEditable { state: self.state.name() }),
         }
     }
 

@@ -194,11 +194,14 @@ impl Release {
         }
         let subject_digest = self.bindings_digest();
         self.check_verdict_limits(verdict, &subject_digest, &stamp.actor)?;
-        let state = match (verdict, &self.state) {
-            (ReleaseVerdict::ChangesRequested, State::ReviewReady { .. }) => State::Draft,
-            (ReleaseVerdict::Approved | ReleaseVerdict::Rejected | ReleaseVerdict::ChangesRequested, state) => {
-                state.clone()
-            }
+        let state = match &self.state {
+            State::ReviewReady { .. } if verdict == ReleaseVerdict::ChangesRequested => State::Draft,
+            state @ (State::Draft
+            | State::ReviewReady { .. }
+            | State::Approved { .. }
+            | State::Active { .. }
+            | State::Superseded { .. }
+            | State::Retired { .. }) => state.clone(),
         };
         let detail = json!({
             "approval_id": approval_id,
