@@ -4,6 +4,7 @@ use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
     guarded_commit::{GuardedCommit, Input, Query},
+    revisioned_row::{ROW_STORED, RevisionedRow},
     row::{Row, require_decoded},
 };
 use async_trait::async_trait;
@@ -77,32 +78,26 @@ impl EnvironmentStore for Database {
     }
 
     async fn commit_settings(&self, scope: TenantScope, change: Change<Environment>) -> Result<(), CommitError> {
-        static CREATE: GuardedCommit = GuardedCommit::new(
-            "stored AS (
-                INSERT INTO environment_settings (tenant_id, workspace_id, environment, min_approvals,
-                    allow_self_approval, pin_documents, revision, updated_at, updated_by)
-                SELECT tenant_id, workspace_id, environment, min_approvals, allow_self_approval, pin_documents, revision,
-                    updated_at, updated_by
-                FROM input
-                ON CONFLICT DO NOTHING
-                RETURNING 1
-             )",
-            "(SELECT count(*) = 1 FROM stored)",
-        );
-        static CHANGE: GuardedCommit = GuardedCommit::new(
-            "stored AS (
-                UPDATE environment_settings AS settings SET min_approvals = input.min_approvals,
-                    allow_self_approval = input.allow_self_approval, pin_documents = input.pin_documents,
-                    revision = input.revision, updated_at = input.updated_at, updated_by = input.updated_by
-                FROM input
-                WHERE settings.tenant_id = input.tenant_id AND settings.workspace_id = input.workspace_id
-                    AND settings.environment = input.environment AND settings.revision = expected_revision
-                RETURNING 1
-             )",
-            "(SELECT count(*) = 1 FROM stored)",
+        static STORE: GuardedCommit = GuardedCommit::from_fn(
+            || {
+                RevisionedRow {
+                    table: "environment_settings",
+                    key: &["tenant_id", "workspace_id", "environment"],
+                    fixed: &[],
+                    replaced: &[
+                        "min_approvals",
+                        "allow_self_approval",
+                        "pin_documents",
+                        "revision",
+                        "updated_at",
+                        "updated_by",
+                    ],
+                }
+                .ctes()
+            },
+            ROW_STORED,
         );
         let ChangeRecord { next, expected_revision, fact } = change.into_record();
-        let statement = if expected_revision.is_none() { &CREATE } else { &CHANGE };
         let settings = &next.settings;
         let input = Input::new(scope)
             .with("workspace_id", next.workspace_id.uuid())
@@ -115,6 +110,6 @@ impl EnvironmentStore for Database {
             .with("updated_at", next.updated_at.to_datetime())
             .with("updated_by", next.updated_by.to_string())
             .with("expected_revision", expected_revision.map(Revision::get));
-        self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
+        self.commit_guarded(&STORE, scope, &fact, None, input).await.map(|_| ())
     }
 }

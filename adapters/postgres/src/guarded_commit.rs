@@ -357,6 +357,11 @@ impl GuardedCommit {
         Self { changes: Sql::Parts(changes), guard, results, condition: "", text: StatementText::new() }
     }
 
+    /// Like [`Self::new`], with changes that a function formats once.
+    pub(crate) const fn from_fn(format_changes: fn() -> String, guard: &'static str) -> Self {
+        Self { changes: Sql::Formatted(format_changes), guard, results: "", condition: "", text: StatementText::new() }
+    }
+
     /// Creates a commit that does nothing and succeeds if `condition` does not hold.
     pub(crate) const fn when(condition: &'static str, changes: &'static str, guard: &'static str) -> Self {
         Self { changes: Sql::Text(changes), guard, results: "", condition, text: StatementText::new() }

@@ -34,6 +34,7 @@ mod pagination;
 mod param;
 mod partition;
 mod release;
+mod revisioned_row;
 mod rollout;
 mod row;
 mod scheduled_job;

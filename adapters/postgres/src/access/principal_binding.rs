@@ -3,6 +3,7 @@
 use crate::{
     database::{Database, PageBounds, StoredRow},
     guarded_commit::{GuardedCommit, Input},
+    revisioned_row::{ROW_STORED, RevisionedRow},
     row::require_decoded,
     schema::principal_binding,
 };
@@ -114,50 +115,38 @@ impl PrincipalBindingStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // The statement increments the tenant's access revision, which invalidates cached lanes.
-        static CREATE: GuardedCommit = GuardedCommit::new(
-            "inserted AS (
-                INSERT INTO principal_binding (tenant_id, workload_id, principal, lane, updated_at, updated_by, revision,
-                    principal_binding_id, created_at, created_by)
-                SELECT tenant_id, workload_id, principal, lane, updated_at, updated_by, revision, principal_binding_id,
-                    updated_at, updated_by
-                FROM input
-                ON CONFLICT (tenant_id, workload_id, principal) DO NOTHING
-                RETURNING tenant_id
-             ),
-             updated_tenant AS (
-                UPDATE tenant SET access_revision = access_revision + 1 FROM inserted
-                WHERE tenant.tenant_id = inserted.tenant_id
-             )",
-            "(SELECT count(*) = 1 FROM inserted)",
-        );
-        static CHANGE: GuardedCommit = GuardedCommit::new(
-            "updated AS (
-                UPDATE principal_binding AS bound SET lane = input.lane, updated_at = input.updated_at,
-                    updated_by = input.updated_by, revision = input.revision
-                FROM input
-                WHERE bound.tenant_id = input.tenant_id AND bound.workload_id = input.workload_id
-                    AND bound.principal = input.principal AND bound.principal_binding_id = input.principal_binding_id
-                    AND bound.revision = expected_revision
-                RETURNING bound.tenant_id
-             ),
-             updated_tenant AS (
-                UPDATE tenant SET access_revision = access_revision + 1 FROM updated
-                WHERE tenant.tenant_id = updated.tenant_id
-             )",
-            "(SELECT count(*) = 1 FROM updated)",
+        static STORE: GuardedCommit = GuardedCommit::from_fn(
+            || {
+                let row = RevisionedRow {
+                    table: "principal_binding",
+                    key: &["tenant_id", "workload_id", "principal"],
+                    fixed: &["principal_binding_id", "created_at", "created_by"],
+                    replaced: &["lane", "updated_at", "updated_by", "revision"],
+                };
+                format!(
+                    "{},
+                     updated_tenant AS (
+                        UPDATE tenant SET access_revision = access_revision + 1 FROM stored
+                        WHERE tenant.tenant_id = stored.tenant_id
+                     )",
+                    row.ctes()
+                )
+            },
+            ROW_STORED,
         );
         let ChangeRecord { next, expected_revision, fact } = change.into_record();
-        let statement = if expected_revision.is_none() { &CREATE } else { &CHANGE };
         let input = Input::new(scope)
             .with("workload_id", next.workload_id.uuid())
             .with("principal", next.principal.to_string())
             .with("lane", next.lane.map(Lane::as_str))
+            .with("created_at", next.created_at.to_datetime())
+            .with("created_by", next.created_by.to_string())
             .with("updated_at", next.updated_at.to_datetime())
             .with("updated_by", next.updated_by.to_string())
             .with("revision", next.revision.get())
             .with("principal_binding_id", next.principal_binding_id.uuid())
             .with("expected_revision", expected_revision.map(Revision::get));
-        self.commit_guarded(statement, scope, &fact, key, input).await.map(|_| ())
+        self.commit_guarded(&STORE, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn commit_removal(

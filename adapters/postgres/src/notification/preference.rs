@@ -3,6 +3,7 @@
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input},
+    revisioned_row::{ROW_STORED, RevisionedRow},
     row::require_decoded,
     schema::{notification_default_profiles, notification_preference, release, tenant},
     store_error::inconsistent,
@@ -120,50 +121,30 @@ fn key_of(scope: TenantScope, preference_scope: &PreferenceScope) -> (Uuid, Stri
     (reference.unwrap_or(scope.tenant().uuid()), environment.unwrap_or_default().to_owned())
 }
 
-static CREATE: GuardedCommit = GuardedCommit::new(
-    "stored AS (
-        INSERT INTO notification_preference (tenant_id, principal, scope_kind, scope_ref, environment,
-            preference_set_id, settings, revision, updated_at)
-        SELECT tenant_id, principal, scope_kind, scope_ref, environment, preference_set_id, settings, revision, updated_at
-        FROM input
-        ON CONFLICT DO NOTHING
-        RETURNING 1
-     )",
-    "(SELECT count(*) = 1 FROM stored)",
+static STORE: GuardedCommit = GuardedCommit::from_fn(
+    || {
+        RevisionedRow {
+            table: "notification_preference",
+            key: &["tenant_id", "principal", "scope_kind", "scope_ref", "environment"],
+            fixed: &["preference_set_id"],
+            replaced: &["settings", "revision", "updated_at"],
+        }
+        .ctes()
+    },
+    ROW_STORED,
 );
 
-static CHANGE: GuardedCommit = GuardedCommit::new(
-    "stored AS (
-        UPDATE notification_preference AS stored SET settings = input.settings, revision = input.revision,
-            updated_at = input.updated_at
-        FROM input
-        WHERE stored.tenant_id = input.tenant_id AND stored.principal = input.principal
-            AND stored.scope_kind = input.scope_kind AND stored.scope_ref = input.scope_ref
-            AND stored.environment = input.environment AND stored.revision = expected_revision
-        RETURNING 1
-     )",
-    "(SELECT count(*) = 1 FROM stored)",
-);
-
-static CREATE_PROFILES: GuardedCommit = GuardedCommit::new(
-    "stored AS (
-        INSERT INTO notification_default_profiles (tenant_id, settings, revision, updated_at, updated_by)
-        SELECT tenant_id, settings, revision, updated_at, updated_by FROM input
-        ON CONFLICT DO NOTHING
-        RETURNING 1
-     )",
-    "(SELECT count(*) = 1 FROM stored)",
-);
-
-static CHANGE_PROFILES: GuardedCommit = GuardedCommit::new(
-    "stored AS (
-        UPDATE notification_default_profiles AS stored SET settings = input.settings, revision = input.revision,
-            updated_at = input.updated_at, updated_by = input.updated_by
-        FROM input
-        WHERE stored.tenant_id = input.tenant_id AND stored.revision = expected_revision
-        RETURNING 1
-     )",
-    "(SELECT count(*) = 1 FROM stored)",
+static STORE_PROFILES: GuardedCommit = GuardedCommit::from_fn(
+    || {
+        RevisionedRow {
+            table: "notification_default_profiles",
+            key: &["tenant_id"],
+            fixed: &[],
+            replaced: &["settings", "revision", "updated_at", "updated_by"],
+        }
+        .ctes()
+    },
+    ROW_STORED,
 );
 
 #[derive(Queryable, Selectable)]
@@ -229,7 +210,6 @@ impl PreferenceStore for Database {
 
     async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError> {
         let ChangeRecord { next, expected_revision, fact } = change.into_record();
-        let statement = if expected_revision.is_none() { &CREATE } else { &CHANGE };
         let (reference, environment) = key_of(scope, &next.scope);
         let input = Input::new(scope)
             .with("principal", next.principal.to_string())
@@ -241,7 +221,7 @@ impl PreferenceStore for Database {
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("expected_revision", expected_revision.map(Revision::get));
-        self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
+        self.commit_guarded(&STORE, scope, &fact, None, input).await.map(|_| ())
     }
 
     async fn find_default_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError> {
@@ -256,14 +236,13 @@ impl PreferenceStore for Database {
         change: Change<DefaultPreferences>,
     ) -> Result<(), CommitError> {
         let ChangeRecord { next, expected_revision, fact } = change.into_record();
-        let statement = if expected_revision.is_none() { &CREATE_PROFILES } else { &CHANGE_PROFILES };
         let input = Input::new(scope)
             .with("settings", next.defaults().map(default_json).collect::<Value>())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("updated_by", next.updated_by.to_string())
             .with("expected_revision", expected_revision.map(Revision::get));
-        self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
+        self.commit_guarded(&STORE_PROFILES, scope, &fact, None, input).await.map(|_| ())
     }
 
     async fn switches(&self, scope: TenantScope) -> Result<NotificationSettings, StoreError> {

@@ -3,6 +3,7 @@
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input},
+    revisioned_row::{ROW_STORED, RevisionedRow},
     row::require_decoded,
     schema::notification_profile,
     store_error::inconsistent,
@@ -68,27 +69,17 @@ impl StoredProfile {
     }
 }
 
-static CREATE: GuardedCommit = GuardedCommit::new(
-    "stored AS (
-        INSERT INTO notification_profile (tenant_id, principal, profile_id, time_zone, digest, chat_secret_ref, revision,
-            updated_at)
-        SELECT tenant_id, principal, profile_id, time_zone, digest, chat_secret_ref, revision, updated_at FROM input
-        ON CONFLICT DO NOTHING
-        RETURNING 1
-     )",
-    "(SELECT count(*) = 1 FROM stored)",
-);
-
-static CHANGE: GuardedCommit = GuardedCommit::new(
-    "stored AS (
-        UPDATE notification_profile AS stored SET time_zone = input.time_zone, digest = input.digest,
-            chat_secret_ref = input.chat_secret_ref, revision = input.revision, updated_at = input.updated_at
-        FROM input
-        WHERE stored.tenant_id = input.tenant_id AND stored.principal = input.principal
-            AND stored.revision = expected_revision
-        RETURNING 1
-     )",
-    "(SELECT count(*) = 1 FROM stored)",
+static STORE: GuardedCommit = GuardedCommit::from_fn(
+    || {
+        RevisionedRow {
+            table: "notification_profile",
+            key: &["tenant_id", "principal"],
+            fixed: &["profile_id"],
+            replaced: &["time_zone", "digest", "chat_secret_ref", "revision", "updated_at"],
+        }
+        .ctes()
+    },
+    ROW_STORED,
 );
 
 #[async_trait]
@@ -114,7 +105,6 @@ impl ProfileStore for Database {
 
     async fn commit(&self, scope: TenantScope, change: Change<NotificationProfile>) -> Result<(), CommitError> {
         let ChangeRecord { next, expected_revision, fact } = change.into_record();
-        let statement = if expected_revision.is_none() { &CREATE } else { &CHANGE };
         let digest: Map<String, Value> = next
             .settings
             .digest
@@ -130,6 +120,6 @@ impl ProfileStore for Database {
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("expected_revision", expected_revision.map(Revision::get));
-        self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
+        self.commit_guarded(&STORE, scope, &fact, None, input).await.map(|_| ())
     }
 }
