@@ -4,7 +4,7 @@ use super::Notifications;
 use crate::{
     Failure, MaybeReplayed,
     access::{Operation, authorize},
-    idempotency::{MAX_ATTEMPTS, convert_failure_after_commit, keyed_outcome},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
 use fairway_domain::{
     access::Caller,
@@ -76,6 +76,7 @@ impl Notifications {
                 for _ in 0..MAX_ATTEMPTS {
                     let (delivery, _) = self.delivery_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
                     let change = delivery.retry(&self.context.stamp(caller))?;
+                    let retried_delivery = change.next.clone();
                     let outcome = keyed_outcome(key, 200, id.uuid());
                     match self.delivery_store.commit_retry(scope, change, outcome.as_ref()).await {
                         Err(CommitError::Stale) => continue,
@@ -83,16 +84,13 @@ impl Notifications {
                     }
                     self.context.notify_facts();
                     self.outbox_wakeup.notify_one();
-                    return Ok(());
+                    return Ok(retried_delivery);
                 }
                 Err(Failure::Contended)
             },
-            async |_| Ok(()),
+            async |_| Ok(self.delivery_store.find(scope, id).await?.ok_or(Failure::NotFound)?.0),
         );
-        let outcome = retried.await?;
-        let stored = self.delivery_store.find(scope, id).await.map_err(Failure::from);
-        let (delivery, _) = convert_failure_after_commit(stored, key)?.ok_or(Failure::NotFound)?;
-        Ok(outcome.with_value(delivery))
+        retried.await
     }
 
     /// Sends a test message to a destination, even if the destination is disabled, and waits for the receiver's
