@@ -2,7 +2,7 @@
 // docs/operations/sign-in.md. Each exported function is one test.
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { asAdministrator, check, clientToken, confirmDevice, equal, grant, request, Terminal } from "./harness.mjs";
+import { asAdministrator, check, clientToken, confirmDevice, equal, grant, request, Terminal, until } from "./harness.mjs";
 import { ISSUER, required, SECRETS, SERVER, WORKSPACE } from "./settings.mjs";
 import * as provider from "./provider.mjs";
 
@@ -40,9 +40,11 @@ export async function command_line() {
   // The next request with the same token has the new role.
   const slug = `made-by-bob-${Date.now()}`;
   await terminal.run(["workloads", "create", slug, "--owner", "user:bob"]);
-  const events = (await request("GET", "/v1/audit/events?limit=50", { token: tokenOf(administrator) })).json;
-  const creation = events.find((event) => event.kind === "workload.created" && event.actor === "user:bob");
-  check(creation, `the audit log names bob: ${JSON.stringify(events.map(({ kind, actor }) => [kind, actor]))}`);
+  // The server adds facts to the log in the background, after their commit.
+  await until(async () => {
+    const events = (await request("GET", "/v1/audit/events?limit=50", { token: tokenOf(administrator) })).json;
+    return events.some((event) => event.kind === "workload.created" && event.actor === "user:bob");
+  }, "the audit log names bob");
   await administrator.run(["role-bindings", "delete", binding.role_binding_id]);
   const revoked = await terminal.run(["workloads", "create", `${slug}-2`, "--owner", "user:bob"], { code: 1 });
   check(revoked.err.includes("workload.create"), revoked.err);

@@ -1,8 +1,10 @@
 // Runs the sign-in tests (states) of people and programs against a server in OIDC mode, for `cargo xtask sign-in`.
+import { writeFileSync } from "node:fs";
 import { close, open, violations } from "./harness.mjs";
 import * as people from "./people_sign_in.mjs";
 import * as programs from "./program_sign_in.mjs";
 import * as provider from "./provider.mjs";
+import { required } from "./settings.mjs";
 
 /** Names of the required tests by module. The run fails if a module does not export a listed test. */
 const STATES = {
@@ -26,7 +28,7 @@ try {
         await test();
         console.log(`ok      ${state} (${((Date.now() - start) / 1000).toFixed(1)} s)`);
       } catch (error) {
-        failures.push(state);
+        failures.push(`${state}: ${error.message ?? error}`);
         console.log(`FAILED  ${state}: ${error.stack ?? error}`);
       }
     }
@@ -36,6 +38,8 @@ try {
   await close();
   await provider.stop();
 }
+// `cargo xtask sign-in` reads this file, and repeats the failures at the end of its output.
+writeFileSync(required("OIDC_FAILURES"), failures.join("\n"));
 if (failures.length > 0) {
   for (const report of provider.reports) console.log(`the provider: ${report}`);
   console.log(`\n${failures.length} failures:\n  ${failures.join("\n  ")}`);

@@ -54,15 +54,19 @@ pub(crate) fn check(paths: &Paths, states: &[String], steps: &mut Steps) -> Resu
     let mut settings = addresses.settings(&chapter)?;
     settings.push((SECRET_VARIABLE.to_owned(), SECRET.to_owned()));
     let server = DemoServer::start_at(address, paths, &signals, &settings)?;
+    let screenshots = paths.target.join("browser");
+    let failures = screenshots.join("failures-sign-in.txt");
     steps.run("sign-in with a certified provider", || {
         let mut command = Command::new(&provider.node);
         command.arg(paths.root.join(FOLDER).join("run.mjs")).args(states);
         command.env("OIDC_SERVER", &addresses.server).env("OIDC_ISSUER", &addresses.issuer);
         command.env("OIDC_MODULES", &provider.modules).env("PORTAL_MODULES", &tools.modules);
         command.env("OIDC_CHROMIUM", &chromium).env("OIDC_PYTHON", &python);
-        command.env("OIDC_FAIRWAY", command_line(paths)).env("OIDC_PICTURES", paths.target.join("browser"));
-        command.env(SECRET_VARIABLE, SECRET);
-        run_checked(command)
+        command.env("OIDC_FAIRWAY", command_line(paths)).env("OIDC_PICTURES", &screenshots);
+        command.env("OIDC_FAILURES", &failures).env(SECRET_VARIABLE, SECRET);
+        // Removes the failures of an earlier run, which would otherwise appear in the error of this run.
+        let _ = fs::remove_file(&failures);
+        run_checked(command).with_context(|| fs::read_to_string(&failures).unwrap_or_default())
     });
     drop(server);
     Ok(())
