@@ -66,6 +66,8 @@ mod run_round_trips_and_wal;
 #[cfg(test)]
 mod sessions;
 #[cfg(test)]
+mod settings_changes;
+#[cfg(test)]
 mod soak_status;
 #[cfg(test)]
 mod use_case_list_cost;
