@@ -266,18 +266,10 @@ impl WorkloadStore for Database {
         change: Change<Workload>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static CREATE: GuardedCommit = GuardedCommit::new(
-            "inserted_workload AS (
-                INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
-                    invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
-                    created_by, updated_at)
-                SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
-                    management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by,
-                    created_at
-                FROM input
-                RETURNING 1
-             )",
+        static CREATE: GuardedCommit = GuardedCommit::of_parts(
+            &["inserted_workload AS (", INSERT_WORKLOAD, " RETURNING 1)"],
             "(SELECT count(*) = 1 FROM inserted_workload)",
+            "",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = add_workload_columns(Input::new(scope), scope, &next);
@@ -330,3 +322,11 @@ pub(crate) fn add_workload_columns<'v>(input: Input<'v>, scope: TenantScope, wor
         .with("created_at", workload.created_at.to_datetime())
         .with("created_by", workload.created_by.to_string())
 }
+
+/// The `INSERT` of a new workload, for an input of [`add_workload_columns`].
+pub(crate) const INSERT_WORKLOAD: &str = "
+    INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
+        management_source, interface_config, search, workspace_id, created_at, created_by, updated_at)
+    SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
+        management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by, created_at
+    FROM input";

@@ -5,7 +5,7 @@ use crate::{
     guarded_commit::{GuardedCommit, Input},
     row::require_decoded,
     schema::{namespace, workspace},
-    workload::add_workload_columns,
+    workload::{INSERT_WORKLOAD, add_workload_columns},
 };
 use async_trait::async_trait;
 use diesel::{
@@ -104,29 +104,25 @@ impl WorkspaceStore for Database {
     ) -> Result<Workspace, CommitError> {
         // An existing namespace keeps its identifier. The update changes nothing, but makes a concurrent creation
         // of the same namespace wait and then find the row.
-        static CREATE_WORKSPACE: GuardedCommit = GuardedCommit::returning(
-            "workspace_namespace AS (
-                INSERT INTO namespace (tenant_id, namespace_id, slug)
-                SELECT tenant_id, new_namespace_id, namespace_slug FROM input
-                ON CONFLICT (tenant_id, slug) DO UPDATE SET slug = excluded.slug
-                RETURNING namespace_id
-             ),
-             inserted_workspace AS (
-                INSERT INTO workspace (tenant_id, workspace_id, namespace_id, slug, name, created_at, created_by)
-                SELECT tenant_id, workspace_id, workspace_namespace.namespace_id, workspace_slug, workspace_name, created_at, created_by
-                FROM input, workspace_namespace
-                RETURNING namespace_id
-             ),
-             assistant AS (
-                INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
-                    invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
-                    created_by, updated_at)
-                SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
-                    management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by,
-                    created_at
-                FROM input, inserted_workspace
-                RETURNING 1
-             )",
+        static CREATE_WORKSPACE: GuardedCommit = GuardedCommit::of_parts(
+            &[
+                "workspace_namespace AS (
+                    INSERT INTO namespace (tenant_id, namespace_id, slug)
+                    SELECT tenant_id, new_namespace_id, namespace_slug FROM input
+                    ON CONFLICT (tenant_id, slug) DO UPDATE SET slug = excluded.slug
+                    RETURNING namespace_id
+                 ),
+                 inserted_workspace AS (
+                    INSERT INTO workspace (tenant_id, workspace_id, namespace_id, slug, name, created_at, created_by)
+                    SELECT tenant_id, workspace_id, workspace_namespace.namespace_id, workspace_slug, workspace_name,
+                        created_at, created_by
+                    FROM input, workspace_namespace
+                    RETURNING namespace_id
+                 ),
+                 assistant AS (",
+                INSERT_WORKLOAD,
+                ", inserted_workspace RETURNING 1)",
+            ],
             "(SELECT count(*) = 1 FROM assistant)",
             "(SELECT namespace_id FROM inserted_workspace) AS namespace_id",
         );

@@ -5,7 +5,7 @@ use super::{CHANGE_USE_CASE, add_change_columns, pieces_json};
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input},
-    workload::add_workload_columns,
+    workload::{INSERT_WORKLOAD, add_workload_columns},
 };
 use fairway_domain::{
     access_request::AccessRequest,
@@ -47,15 +47,9 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
                 AND use_case.revision = expected_revision
             RETURNING 1
          ),
-         inserted_workload AS (
-            INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode,
-                revision, management_source, interface_config, search, workspace_id, created_at, created_by, updated_at)
-            SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
-                management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by,
-                created_at
-            FROM input, updated_use_case
-            RETURNING 1
-         ),
+         inserted_workload AS (",
+        INSERT_WORKLOAD,
+        ", updated_use_case RETURNING 1),
          inserted_deployment AS (
             INSERT INTO deployment (tenant_id, workload_id, environment, revision)
             SELECT tenant_id, workload_id, environment, 1 FROM input, updated_use_case
