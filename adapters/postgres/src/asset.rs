@@ -40,7 +40,7 @@ pub(crate) use route_status::RouteStatusLoader;
 use std::collections::HashMap;
 use time::OffsetDateTime;
 use uuid::Uuid;
-pub(crate) use versions::VersionCommitter;
+pub(crate) use versions::{INSERT_VERSIONS, VersionCommitter};
 use versions::{CREATE_WITH_VERSION, PendingVersion, VersionSelector, decode_version, stored_version};
 
 /// Loads assets by tenant and identifier.
@@ -140,6 +140,18 @@ fn add_asset_columns<'v>(input: Input<'v>, asset: &'v Asset) -> Input<'v> {
         .with("created_by", asset.created_by.to_string())
 }
 
+/// The CTE that inserts new assets. It follows the CTE `new_asset`, which has their columns, including the counters of
+/// labels and ordinals.
+pub(crate) const INSERT_ASSETS: &str = "
+     inserted_asset AS (
+        INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
+            workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
+        SELECT tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
+            namespace_id, last_ordinal, last_label, revision, created_at, created_by
+        FROM new_asset
+        RETURNING 1
+     )";
+
 /// Loads whether a version contains references, by tenant and version.
 pub(crate) struct ReferencePresenceLoader(pub(crate) StatementPool);
 
@@ -207,16 +219,10 @@ impl AssetStore for Database {
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static CREATE: GuardedCommit = GuardedCommit::new(
-            "inserted_asset AS (
-                INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
-                    workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
-                SELECT tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
-                    namespace_id, 0, 0, revision, created_at, created_by
-                FROM input
-                RETURNING 1
-             )",
+        static CREATE: GuardedCommit = GuardedCommit::of_parts(
+            &["new_asset AS (SELECT input.*, 0 AS last_ordinal, 0 AS last_label FROM input),", INSERT_ASSETS],
             "(SELECT count(*) = 1 FROM inserted_asset)",
+            "",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         self.commit_guarded(&CREATE, scope, &fact, key, add_asset_columns(Input::new(scope), &next)).await.map(|_| ())

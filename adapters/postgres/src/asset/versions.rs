@@ -1,6 +1,6 @@
 //! Asset versions: reads, and inserts of one version or a batch of versions.
 
-use super::StoredAsset;
+use super::{INSERT_ASSETS, StoredAsset};
 use crate::{
     clock_and_length_functions::octet_length,
     database::{Database, StatementPool, commit, commit_batch},
@@ -211,19 +211,20 @@ const INSERT_ATTACHMENTS: &str = "
             AS reference (slug, label, pointer, number)
      )";
 
-/// The CTE that inserts new versions. It follows the CTE `parent`, which has the input with label and ordinal.
-const INSERT_VERSIONS: &str = "
+/// The CTE that inserts new versions. It follows the CTE `new_version`, which has their columns, including label and
+/// ordinal.
+pub(crate) const INSERT_VERSIONS: &str = "
      inserted_version AS (
         INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
             artifact_ref, checksum, created_at, created_by)
         SELECT tenant_id, asset_version_id, asset_id, label, ordinal, content, artifact_ref, checksum,
             version_created_at, version_created_by
-        FROM parent
+        FROM new_version
         RETURNING version_label
      )";
 
-/// The CTE `parent` for new versions of existing assets. Missing and archived assets are skipped. The lock on an asset's
-/// row serializes inserts of its versions. Labels are therefore unique, and ordinals are in commit order. An explicit
+/// The CTE `new_version` for versions of existing assets. Missing and archived assets are skipped. The lock on an
+/// asset's row serializes inserts of its versions. Labels are therefore unique, and ordinals are in commit order. An explicit
 /// label `vN` whose number fits into `bigint` advances the label counter. The CTE `locked` locks assets in the order of
 /// their identifiers, so that concurrent batches do not deadlock.
 const UPDATE_PARENTS: &str = "locked AS MATERIALIZED (
@@ -232,7 +233,7 @@ const UPDATE_PARENTS: &str = "locked AS MATERIALIZED (
         ORDER BY tenant_id, asset_id
         FOR NO KEY UPDATE OF asset
      ),
-     parent AS (
+     new_version AS (
         UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = CASE
             WHEN chosen_label IS NULL THEN last_label + 1
             WHEN chosen_label ~ '^v[1-9][0-9]{0,17}$' THEN greatest(last_label, substr(chosen_label, 2)::bigint)
@@ -249,17 +250,14 @@ const ASSIGNED_LABEL: &str = "(SELECT version_label FROM inserted_version) AS ve
 /// at N.
 pub(super) static CREATE_WITH_VERSION: GuardedCommit = GuardedCommit::of_parts(
     &[
-        "inserted_asset AS (
-            INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
-                workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
-            SELECT tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
-                namespace_id, 1, CASE WHEN chosen_label IS NULL THEN 1
-                    WHEN chosen_label ~ '^v[1-9][0-9]{0,17}$' THEN substr(chosen_label, 2)::bigint ELSE 0 END,
-                revision, created_at, created_by
+        "new_asset AS (
+            SELECT input.*, 1 AS last_ordinal, CASE WHEN chosen_label IS NULL THEN 1
+                WHEN chosen_label ~ '^v[1-9][0-9]{0,17}$' THEN substr(chosen_label, 2)::bigint ELSE 0 END AS last_label
             FROM input
-            RETURNING 1
-         ),
-         parent AS (
+         ),",
+        INSERT_ASSETS,
+        ",
+         new_version AS (
             SELECT input.*, coalesce(chosen_label, 'v1') AS label, 1::bigint AS ordinal FROM input, inserted_asset
          ),",
         INSERT_VERSIONS,
@@ -293,8 +291,8 @@ pub(super) async fn insert_version(
 /// are not inserted; the others are.
 static INSERT_BATCH: GuardedBatchCommit = GuardedBatchCommit::from_fn(
     || [UPDATE_PARENTS, INSERT_VERSIONS].concat(),
-    "parent",
-    "SELECT fact_id, label AS version_label FROM parent",
+    "new_version",
+    "SELECT fact_id, label AS version_label FROM new_version",
 );
 
 /// Group commit of new versions.

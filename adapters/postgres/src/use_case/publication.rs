@@ -3,6 +3,7 @@
 
 use super::{CHANGE_USE_CASE, add_change_columns, pieces_json};
 use crate::{
+    asset::{INSERT_ASSETS, INSERT_VERSIONS},
     database::Database,
     guarded_commit::{GuardedCommit, Input},
     workload::{INSERT_WORKLOAD, add_workload_columns},
@@ -68,23 +69,25 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
             ORDER BY asset.asset_id
             FOR SHARE OF asset
          ),
-         inserted_asset AS (
-            INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
-                workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
-            SELECT tenant_id, piece.id, piece.slug, piece.kind, owner_ref, 'active', 'workspace', workspace_id,
-                new_namespace_id, 1, 1, 1, created_at, created_by
+         new_asset AS (
+            SELECT tenant_id, piece.id AS asset_id, piece.slug, piece.kind AS asset_kind, owner_ref,
+                'active' AS lifecycle_state, 'workspace' AS ownership_tier, workspace_id,
+                new_namespace_id AS namespace_id, 1 AS last_ordinal, 1 AS last_label, 1 AS revision, created_at,
+                created_by
             FROM input, updated_use_case, unnest(asset_ids, asset_slugs, asset_kinds) AS piece (id, slug, kind)
-            RETURNING 1
-         ),
-         inserted_version AS (
-            INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
-                artifact_ref, checksum, created_at, created_by)
-            SELECT tenant_id, piece.version, piece.id, piece.label, 1, piece.content, piece.artifact, piece.checksum,
-                created_at, created_by
-            FROM input, updated_use_case, unnest(version_ids, asset_ids, version_labels, contents, artifact_refs, checksums)
-                AS piece (version, id, label, content, artifact, checksum)
-            RETURNING 1
-         ),
+         ),",
+        INSERT_ASSETS,
+        ",
+         new_version AS (
+            SELECT tenant_id, piece.version AS asset_version_id, piece.asset AS asset_id, piece.label, 1 AS ordinal,
+                piece.content, piece.artifact_ref, piece.checksum, created_at AS version_created_at,
+                created_by AS version_created_by
+            FROM input, updated_use_case,
+                unnest(version_ids, asset_ids, version_labels, contents, artifact_refs, checksums)
+                AS piece (version, asset, label, content, artifact_ref, checksum)
+         ),",
+        INSERT_VERSIONS,
+        ",
          inserted_bindings AS (
             INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at, created_by)
             SELECT tenant_id, binding.id, new_release_id, binding.role, binding.version, created_at, created_by
