@@ -20,6 +20,7 @@
 
 mod approval_reads;
 mod deployment;
+mod draft;
 mod input_columns;
 mod load;
 mod recommendation;
@@ -37,8 +38,10 @@ use async_trait::async_trait;
 pub(crate) use deployment::LaneChangeCommitter;
 use deployment::PendingLaneChange;
 use diesel::{QueryDsl as _, SelectableHelper as _};
+use draft::UPDATE_DRAFT;
+pub(crate) use draft::{INSERT_BINDINGS, INSERT_DEPLOYMENT, INSERT_RELEASE, add_draft_columns};
 use fairway_domain::{
-    id::{ApprovalId, ArtifactId, AssetId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{ApprovalId, ArtifactId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     release::{
         Release,
@@ -151,36 +154,26 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static CREATE: GuardedCommit = GuardedCommit::new(
-            "locked_workload AS (
-                SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
-                FOR SHARE OF workload
-             ),
-             inserted_release AS (
-                INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
-                    policy_bundle_id, revision, created_at, created_by, updated_at)
-                SELECT tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
-                    policy_bundle_id, revision, created_at, created_by, created_at
-                FROM input, locked_workload
-                RETURNING 1
-             ),
-             inserted_deployment AS (
-                INSERT INTO deployment (tenant_id, workload_id, environment, revision)
-                SELECT tenant_id, workload_id, environment, 1 FROM input, locked_workload
-                ON CONFLICT DO NOTHING
-             )",
+        static CREATE: GuardedCommit = GuardedCommit::of_parts(
+            &[
+                "locked_workload AS (
+                    SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
+                    FOR SHARE OF workload
+                 ),
+                 inserted_release AS (",
+                INSERT_RELEASE,
+                ", locked_workload RETURNING 1),
+                 inserted_deployment AS (",
+                INSERT_DEPLOYMENT,
+                ", locked_workload ON CONFLICT DO NOTHING)",
+            ],
             "(SELECT count(*) = 1 FROM inserted_release)",
+            "",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
-        let input = Input::new(scope)
-            .with("release_id", next.release_id.uuid())
+        let input = add_draft_columns(Input::new(scope), Some(&next))
             .with("workload_id", next.workload_id.uuid())
             .with("workspace_id", next.workspace_id.uuid())
-            .with("environment", next.environment.as_str())
-            .with("target_lane", next.target_lane.as_str())
-            .with("state", next.state.name().as_str())
-            .with("policy_bundle_id", next.policy_bundle_id.map(AssetId::uuid))
-            .with("revision", next.revision.get())
             .with("created_at", next.created_at.to_datetime())
             .with("created_by", next.created_by.to_string());
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
@@ -194,27 +187,20 @@ impl ReleaseStore for Database {
     ) -> Result<(), CommitError> {
         // The shared lock keeps the asset active until the commit. A concurrent archival of the asset waits for the
         // lock and then finds the binding.
-        static BIND: GuardedCommit = GuardedCommit::new(
-            "updated_release AS (
-                UPDATE release SET revision = input.revision, updated_at = input.updated_at
-                FROM input
-                WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                    AND release.revision = expected_revision AND state = 'draft'
-                RETURNING 1
-             ),
-             locked_asset AS (
-                SELECT FROM updated_release, input
-                JOIN asset_version USING (tenant_id, asset_version_id) JOIN asset USING (tenant_id, asset_id)
-                WHERE lifecycle_state IS NOT DISTINCT FROM 'active'
-                FOR SHARE OF asset
-             ),
-             inserted_binding AS (
-                INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at,
-                    created_by)
-                SELECT tenant_id, binding_id, release_id, role, asset_version_id, created_at, created_by FROM input, locked_asset
-                RETURNING 1
-             )",
+        static BIND: GuardedCommit = GuardedCommit::of_parts(
+            &[
+                UPDATE_DRAFT,
+                ", locked_asset AS (
+                    SELECT FROM updated_release, input
+                    JOIN asset_version USING (tenant_id, asset_version_id) JOIN asset USING (tenant_id, asset_id)
+                    WHERE lifecycle_state IS NOT DISTINCT FROM 'active'
+                    FOR SHARE OF asset
+                 ),
+                 new_binding AS (SELECT input.* FROM input, locked_asset),",
+                INSERT_BINDINGS,
+            ],
             "(SELECT count(*) = 1 FROM inserted_binding)",
+            "",
         );
         let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
@@ -240,21 +226,18 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         binding: BindingId,
     ) -> Result<(), CommitError> {
-        static UNBIND: GuardedCommit = GuardedCommit::new(
-            "updated_release AS (
-                UPDATE release SET revision = input.revision, updated_at = input.updated_at
-                FROM input
-                WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                    AND release.revision = expected_revision AND state = 'draft'
-                RETURNING 1
-             ),
-             deleted_binding AS (
-                DELETE FROM release_binding AS binding USING updated_release, input
-                WHERE binding.tenant_id = input.tenant_id AND binding.release_id = input.release_id
-                    AND binding.binding_id = input.binding_id
-                RETURNING 1
-             )",
+        static UNBIND: GuardedCommit = GuardedCommit::of_parts(
+            &[
+                UPDATE_DRAFT,
+                ", deleted_binding AS (
+                    DELETE FROM release_binding AS binding USING updated_release, input
+                    WHERE binding.tenant_id = input.tenant_id AND binding.release_id = input.release_id
+                        AND binding.binding_id = input.binding_id
+                    RETURNING 1
+                 )",
+            ],
             "(SELECT count(*) = 1 FROM deleted_binding)",
+            "",
         );
         let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();

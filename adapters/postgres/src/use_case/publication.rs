@@ -6,12 +6,13 @@ use crate::{
     asset::{INSERT_ASSETS, INSERT_VERSIONS},
     database::Database,
     guarded_commit::{GuardedCommit, Input},
+    release::{INSERT_BINDINGS, INSERT_DEPLOYMENT, INSERT_RELEASE, add_draft_columns},
     workload::{INSERT_WORKLOAD, add_workload_columns},
 };
 use fairway_domain::{
     access_request::AccessRequest,
     asset::VersionLabel,
-    id::{AssetId, ReleaseId, WorkloadId},
+    id::{ReleaseId, WorkloadId},
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError},
     tenant::TenantScope,
@@ -51,18 +52,12 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
          inserted_workload AS (",
         INSERT_WORKLOAD,
         ", updated_use_case RETURNING 1),
-         inserted_deployment AS (
-            INSERT INTO deployment (tenant_id, workload_id, environment, revision)
-            SELECT tenant_id, workload_id, environment, 1 FROM input, updated_use_case
-         ),
-         inserted_release AS (
-            INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
-                policy_bundle_id, revision, created_at, created_by, updated_at)
-            SELECT tenant_id, new_release_id, workload_id, workspace_id, environment, target_lane, 'draft',
-                policy_bundle_id, 1, created_at, created_by, created_at
-            FROM input, updated_use_case
-            RETURNING 1
-         ),
+         inserted_deployment AS (",
+        INSERT_DEPLOYMENT,
+        ", updated_use_case),
+         inserted_release AS (",
+        INSERT_RELEASE,
+        ", updated_use_case RETURNING 1),
          locked_assets AS (
             SELECT FROM updated_use_case, input JOIN asset USING (tenant_id)
             WHERE asset.asset_id = ANY (reused_assets) AND lifecycle_state IS NOT DISTINCT FROM 'active'
@@ -88,12 +83,14 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
          ),",
         INSERT_VERSIONS,
         ",
-         inserted_bindings AS (
-            INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at, created_by)
-            SELECT tenant_id, binding.id, new_release_id, binding.role, binding.version, created_at, created_by
-            FROM input, updated_use_case, unnest(binding_ids, binding_roles, bound_versions) AS binding (id, role, version)
-            RETURNING 1
+         new_binding AS (
+            SELECT tenant_id, binding.id AS binding_id, release_id, binding.role,
+                binding.version AS asset_version_id, created_at, created_by
+            FROM input, updated_use_case, unnest(binding_ids, binding_roles, bound_versions)
+                AS binding (id, role, version)
          ),",
+        INSERT_BINDINGS,
+        ",",
         INSERT_REQUESTS,
     ],
     "(SELECT count(*) = 1 FROM updated_use_case) AND (SELECT count(*) FROM locked_assets) = cardinality(reused_assets)",
@@ -134,11 +131,8 @@ fn add_created_pieces<'v>(input: Input<'v>, created: &'v CreatedResources) -> In
     let CreatedResources { assets, workload, release, reused_assets } = created;
     let versions = || assets.iter().map(|(_, version)| version);
     let label = |label: Option<&'v VersionLabel>| label.map(VersionLabel::as_str);
-    input
+    add_draft_columns(input, Some(release))
         .with("new_namespace_id", workload.namespace_id.uuid())
-        .with("environment", release.environment.as_str())
-        .with("target_lane", release.target_lane.as_str())
-        .with("policy_bundle_id", release.policy_bundle_id.map(AssetId::uuid))
         .with_list("reused_assets", reused_assets.iter().map(|asset| asset.uuid()).collect())
         .with_list("asset_ids", assets.iter().map(|(asset, _)| asset.asset_id.uuid()).collect())
         .with_list("asset_slugs", assets.iter().map(|(asset, _)| asset.slug.as_str()).collect())
