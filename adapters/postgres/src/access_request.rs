@@ -6,6 +6,7 @@ use crate::{
     guarded_commit::{GuardedCommit, Input},
     row::require_decoded,
     schema::access_request,
+    use_case::{CHANGE_USE_CASE, add_change_columns},
 };
 use async_trait::async_trait;
 use diesel::{
@@ -96,6 +97,14 @@ const UPDATE_REQUEST: &str = "
         AND access_request.access_request_id = input.access_request_id
         AND access_request.revision = expected_request_revision AND access_request.status = 'pending'";
 
+/// The `UPDATE` that withdraws the pending requests of a use case. It follows the CTE `updated_use_case`.
+pub(crate) const WITHDRAW_REQUESTS: &str = "
+    UPDATE access_request SET status = 'withdrawn', decided_by = input.decided_by, decided_at = input.decided_at,
+        revision = access_request.revision + 1
+    FROM updated_use_case, input
+    WHERE access_request.tenant_id = input.tenant_id AND access_request.use_case_id = input.use_case_id
+        AND access_request.status = 'pending'";
+
 #[async_trait]
 impl AccessRequestStore for Database {
     async fn find(&self, scope: TenantScope, id: AccessRequestId) -> Result<Option<AccessRequest>, StoreError> {
@@ -145,14 +154,9 @@ impl AccessRequestStore for Database {
         // the last grant sees all others.
         static GRANT: GuardedCommit = GuardedCommit::of_parts(
             &[
-                "updated_use_case AS (
-                    UPDATE use_case SET status = use_case_status, revision = use_case_revision,
-                        updated_at = use_case_updated_at
-                    FROM input
-                    WHERE use_case.tenant_id = input.tenant_id AND use_case.use_case_id = input.use_case_id
-                        AND use_case.revision = expected_use_case_revision
-                    RETURNING 1
-                 ),
+                "updated_use_case AS (",
+                CHANGE_USE_CASE,
+                " RETURNING 1),
                  updated_connection AS (",
                 UPDATE_CONNECTION,
                 " RETURNING 1),
@@ -162,14 +166,9 @@ impl AccessRequestStore for Database {
                  updated_request AS (",
                 UPDATE_REQUEST,
                 " RETURNING 1),
-                 withdrawn_requests AS (
-                    UPDATE access_request SET status = 'withdrawn', decided_by = input.decided_by,
-                        decided_at = input.decided_at, revision = access_request.revision + 1
-                    FROM updated_use_case, input
-                    WHERE access_request.tenant_id = input.tenant_id AND access_request.use_case_id = input.use_case_id
-                        AND access_request.access_request_id <> input.access_request_id
-                        AND access_request.status = 'pending' AND use_case_status = 'active'
-                 )",
+                 withdrawn_requests AS (",
+                WITHDRAW_REQUESTS,
+                " AND access_request.access_request_id <> input.access_request_id AND next_status = 'active')",
             ],
             "(SELECT count(*) = 1 FROM updated_use_case) AND (SELECT count(*) = 1 FROM updated_request)
                 AND (SELECT count(*) FROM updated_connection) + (SELECT count(*) FROM inserted_connection) = 1",
@@ -177,12 +176,8 @@ impl AccessRequestStore for Database {
         );
         let ChangeRecord { next: grant, expected_revision, fact } = change.into_record();
         let input = Input::new(scope)
-            .with("expected_connection_revision", grant.expected_connection_revision.map(Revision::get))
-            .with("use_case_id", grant.use_case.use_case_id.uuid())
-            .with("use_case_status", grant.use_case.status.as_str())
-            .with("use_case_revision", grant.use_case.revision.get())
-            .with("expected_use_case_revision", grant.expected_use_case_revision.get())
-            .with("use_case_updated_at", grant.use_case.updated_at.to_datetime());
+            .with("expected_connection_revision", grant.expected_connection_revision.map(Revision::get));
+        let input = add_change_columns(input, &grant.use_case, Some(grant.expected_use_case_revision));
         let input =
             add_decision_columns(add_connection_columns(input, &grant.connection), &grant.request, expected_revision);
         self.commit_guarded(&GRANT, scope, &fact, key, input).await.map(|_| ())

@@ -40,8 +40,8 @@ pub(crate) use route_status::RouteStatusLoader;
 use std::collections::HashMap;
 use time::OffsetDateTime;
 use uuid::Uuid;
-pub(crate) use versions::{INSERT_VERSIONS, VersionCommitter};
 use versions::{CREATE_WITH_VERSION, PendingVersion, VersionSelector, decode_version, stored_version};
+pub(crate) use versions::{INSERT_VERSIONS, VersionCommitter};
 
 /// Loads assets by tenant and identifier.
 pub(crate) struct AssetLoader(pub(crate) StatementPool);

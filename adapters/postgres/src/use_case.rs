@@ -3,6 +3,7 @@
 mod publication;
 
 use crate::{
+    access_request::WITHDRAW_REQUESTS,
     database::{Database, PageBounds, RowSizeMeasure, StoredRow},
     guarded_commit::{GuardedCommit, Input},
     row::require_decoded,
@@ -16,7 +17,7 @@ use diesel::{
 use fairway_domain::{
     access::ActorRef,
     generator::MAX_DESCRIPTION,
-    id::{UseCaseId, WorkloadId, WorkspaceId},
+    id::{ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
@@ -181,18 +182,24 @@ const INSERT_USE_CASE: &str = "
     FROM input";
 
 /// Adds the columns that a change of a use case writes.
-fn add_change_columns<'v>(input: Input<'v>, next: &UseCase, expected_revision: Option<Revision>) -> Input<'v> {
+pub(crate) fn add_change_columns<'v>(input: Input<'v>, next: &UseCase, expected_revision: Option<Revision>) -> Input<'v> {
     input
         .with("use_case_id", next.use_case_id.uuid())
         .with("expected_revision", expected_revision.unwrap_or(next.revision).get())
         .with("next_status", next.status.as_str())
+        .with("next_pieces", next.pieces.map(pieces_json))
         .with("next_superseded_by", next.superseded_by.map(UseCaseId::uuid))
+        .with("next_workload_id", next.workload_id.map(WorkloadId::uuid))
+        .with("next_release_id", next.release_id.map(ReleaseId::uuid))
         .with("next_revision", next.revision.get())
         .with("next_updated_at", next.updated_at.to_datetime())
 }
 
-const CHANGE_USE_CASE: &str = "
-    UPDATE use_case SET status = next_status, superseded_by = next_superseded_by, revision = next_revision,
+/// The `UPDATE` of a changed use case, for an input of [`add_change_columns`]. Every change writes all columns that can
+/// change.
+pub(crate) const CHANGE_USE_CASE: &str = "
+    UPDATE use_case SET status = next_status, pieces = next_pieces, superseded_by = next_superseded_by,
+        workload_id = next_workload_id, release_id = next_release_id, revision = next_revision,
         updated_at = next_updated_at
     FROM input
     WHERE use_case.tenant_id = input.tenant_id AND use_case.use_case_id = input.use_case_id
@@ -312,20 +319,17 @@ impl UseCaseStore for Database {
                 "updated_use_case AS (",
                 CHANGE_USE_CASE,
                 " RETURNING 1),
-                 withdrawn AS (
-                    UPDATE access_request SET status = 'withdrawn', decided_by = actor, decided_at = next_updated_at,
-                        revision = access_request.revision + 1
-                    FROM updated_use_case, input
-                    WHERE access_request.tenant_id = input.tenant_id AND access_request.use_case_id = input.use_case_id
-                        AND access_request.status = 'pending'
-                 )",
+                 withdrawn_requests AS (",
+                WITHDRAW_REQUESTS,
+                ")",
             ],
             "(SELECT count(*) = 1 FROM updated_use_case)",
             "",
         );
         let ChangeRecord { next, expected_revision, fact } = change.into_record();
-        let input =
-            add_change_columns(Input::new(scope).with("actor", fact.actor.to_string()), &next, expected_revision);
+        let input = add_change_columns(Input::new(scope), &next, expected_revision)
+            .with("decided_by", fact.actor.to_string())
+            .with("decided_at", next.updated_at.to_datetime());
         self.commit_guarded(&MOVE, scope, &fact, key, input).await.map(|_| ())
     }
 

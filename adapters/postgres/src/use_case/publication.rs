@@ -1,7 +1,7 @@
 //! Commits a publication: the use case, its access requests, and the assets, the workload and the release draft
 //! that the publication creates.
 
-use super::{CHANGE_USE_CASE, add_change_columns, pieces_json};
+use super::{CHANGE_USE_CASE, add_change_columns};
 use crate::{
     asset::{INSERT_ASSETS, INSERT_VERSIONS},
     database::Database,
@@ -12,7 +12,6 @@ use crate::{
 use fairway_domain::{
     access_request::AccessRequest,
     asset::VersionLabel,
-    id::{ReleaseId, WorkloadId},
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError},
     tenant::TenantScope,
@@ -40,15 +39,9 @@ static REPUBLISH: GuardedCommit = GuardedCommit::of_parts(
 /// of their identifiers. All other rows are new.
 static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
     &[
-        "updated_use_case AS (
-            UPDATE use_case SET status = next_status, superseded_by = next_superseded_by, revision = next_revision,
-                updated_at = next_updated_at, pieces = new_pieces, workload_id = new_workload_id,
-                release_id = new_release_id
-            FROM input
-            WHERE use_case.tenant_id = input.tenant_id AND use_case.use_case_id = input.use_case_id
-                AND use_case.revision = expected_revision
-            RETURNING 1
-         ),
+        "updated_use_case AS (",
+        CHANGE_USE_CASE,
+        " RETURNING 1),
          inserted_workload AS (",
         INSERT_WORKLOAD,
         ", updated_use_case RETURNING 1),
@@ -114,10 +107,6 @@ pub(super) async fn commit(
     let Some(created) = &created else {
         return database.commit_guarded(&REPUBLISH, scope, &fact, key, input).await.map(|_| ());
     };
-    let input = input
-        .with("new_pieces", use_case.pieces.map(pieces_json))
-        .with("new_workload_id", use_case.workload_id.map(WorkloadId::uuid))
-        .with("new_release_id", use_case.release_id.map(ReleaseId::uuid));
     let input = add_created_pieces(add_workload_columns(input, scope, &created.workload), created);
     database.commit_guarded(&PUBLISH, scope, &fact, key, input).await.map(|_| ())
 }
