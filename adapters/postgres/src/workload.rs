@@ -272,7 +272,7 @@ impl WorkloadStore for Database {
             "",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
-        let input = add_workload_columns(Input::new(scope), scope, &next);
+        let input = add_workload_columns(Input::new(scope), scope, Some(&next));
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -300,27 +300,35 @@ impl WorkloadStore for Database {
         let input = Input::new(scope)
             .with("expected_revision", expected_revision.get())
             .with("updated_at", next.updated_at.to_datetime());
-        self.commit_guarded(&CHANGE, scope, &fact, None, add_workload_columns(input, scope, &next)).await.map(|_| ())
+        let input = add_workload_columns(input, scope, Some(&next));
+        self.commit_guarded(&CHANGE, scope, &fact, None, input).await.map(|_| ())
     }
 }
 
-/// Adds the columns of a workload, except the time of its change.
-pub(crate) fn add_workload_columns<'v>(input: Input<'v>, scope: TenantScope, workload: &'v Workload) -> Input<'v> {
+/// Adds the columns of a workload, except the time of its change. Without a workload, the columns are `NULL`.
+pub(crate) fn add_workload_columns<'v>(
+    input: Input<'v>,
+    scope: TenantScope,
+    workload: Option<&'v Workload>,
+) -> Input<'v> {
+    let management_source = workload.and_then(|workload| workload.management_source);
+    let interface_config = workload.and_then(|workload| workload.interface_config.as_ref());
+    let words = workload.map(|workload| lexemes(scope, &workload.search_words()));
     input
-        .with("workload_id", workload.workload_id.uuid())
-        .with("slug", workload.slug.as_str())
-        .with("name", workload.name.as_str())
-        .with("description", workload.description.as_str())
-        .with("owner_ref", workload.owner_ref.as_str())
-        .with("status", workload.status.as_str())
-        .with("invocation_mode", workload.invocation_mode.as_str())
-        .with("revision", workload.revision.get())
-        .with("management_source", workload.management_source.map(BuiltinManagementSource::as_str))
-        .with("interface_config", workload.interface_config.as_ref().map(InterfaceConfig::to_document))
-        .with_list("words", lexemes(scope, &workload.search_words()))
-        .with("workspace_id", workload.workspace_id.uuid())
-        .with("created_at", workload.created_at.to_datetime())
-        .with("created_by", workload.created_by.to_string())
+        .with("workload_id", workload.map(|workload| workload.workload_id.uuid()))
+        .with("slug", workload.map(|workload| workload.slug.as_str()))
+        .with("name", workload.map(|workload| workload.name.as_str()))
+        .with("description", workload.map(|workload| workload.description.as_str()))
+        .with("owner_ref", workload.map(|workload| workload.owner_ref.as_str()))
+        .with("status", workload.map(|workload| workload.status.as_str()))
+        .with("invocation_mode", workload.map(|workload| workload.invocation_mode.as_str()))
+        .with("revision", workload.map(|workload| workload.revision.get()))
+        .with("management_source", management_source.map(BuiltinManagementSource::as_str))
+        .with("interface_config", interface_config.map(InterfaceConfig::to_document))
+        .with_list("words", words.unwrap_or_default())
+        .with("workspace_id", workload.map(|workload| workload.workspace_id.uuid()))
+        .with("created_at", workload.map(|workload| workload.created_at.to_datetime()))
+        .with("created_by", workload.map(|workload| workload.created_by.to_string()))
 }
 
 /// The `INSERT` of a new workload, for an input of [`add_workload_columns`].

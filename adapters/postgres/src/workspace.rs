@@ -133,9 +133,8 @@ impl WorkspaceStore for Database {
             .with("namespace_slug", workspace.namespace.as_str())
             .with("workspace_slug", workspace.slug.as_str())
             .with("workspace_name", workspace.name.as_str());
-        let rows = self
-            .commit_guarded(&CREATE_WORKSPACE, scope, &fact, key, add_workload_columns(input, scope, &assistant))
-            .await?;
+        let input = add_workload_columns(input, scope, Some(&assistant));
+        let rows = self.commit_guarded(&CREATE_WORKSPACE, scope, &fact, key, input).await?;
         let namespace_id = require_decoded("namespace_id", rows.first())?.id("namespace_id")?;
         Ok(Workspace::restore(WorkspaceRecord { namespace_id, ..workspace.into_record() }))
     }

@@ -18,25 +18,10 @@ use fairway_domain::{
     use_case::{CreatedResources, Publication},
 };
 
-/// The CTE that inserts access requests. It follows the CTE `changed`.
-const INSERT_REQUESTS: &str = "
-     inserted_requests AS (
-        INSERT INTO access_request (tenant_id, access_request_id, workspace_id, use_case_id, connection_name, status,
-            requested_by, created_at, revision)
-        SELECT tenant_id, request.id, request_workspace_id, use_case_id, request.name, 'pending', actor, next_updated_at, 1
-        FROM input, updated_use_case, unnest(request_ids, request_names) AS request (id, name)
-        RETURNING 1
-     )";
-
-/// Publishes a use case whose assets, workload and release exist from an earlier publication.
-static REPUBLISH: GuardedCommit = GuardedCommit::of_parts(
-    &["updated_use_case AS (", CHANGE_USE_CASE, " RETURNING 1),", INSERT_REQUESTS],
-    "(SELECT count(*) = 1 FROM updated_use_case)",
-    "",
-);
-
-/// Publishes a use case for the first time. The statement locks the use case and then the reused assets, in the order
-/// of their identifiers. All other rows are new.
+/// Publishes a use case. The statement locks the use case and then the reused assets, in the order of their
+/// identifiers. All other rows are new. If an earlier publication created the resources, the columns of the workload
+/// and of the release are `NULL`, the lists of assets and bindings are empty, and the statement inserts only access
+/// requests.
 static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
     &[
         "updated_use_case AS (",
@@ -44,13 +29,13 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
         " RETURNING 1),
          inserted_workload AS (",
         INSERT_WORKLOAD,
-        ", updated_use_case RETURNING 1),
+        ", updated_use_case WHERE workload_id IS NOT NULL RETURNING 1),
          inserted_deployment AS (",
         INSERT_DEPLOYMENT,
-        ", updated_use_case),
+        ", inserted_workload),
          inserted_release AS (",
         INSERT_RELEASE,
-        ", updated_use_case RETURNING 1),
+        ", inserted_workload RETURNING 1),
          locked_assets AS (
             SELECT FROM updated_use_case, input JOIN asset USING (tenant_id)
             WHERE asset.asset_id = ANY (reused_assets) AND lifecycle_state IS NOT DISTINCT FROM 'active'
@@ -83,8 +68,15 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
                 AS binding (id, role, version)
          ),",
         INSERT_BINDINGS,
-        ",",
-        INSERT_REQUESTS,
+        ",
+         inserted_requests AS (
+            INSERT INTO access_request (tenant_id, access_request_id, workspace_id, use_case_id, connection_name,
+                status, requested_by, created_at, revision)
+            SELECT tenant_id, request.id, request_workspace_id, use_case_id, request.name, 'pending', actor,
+                next_updated_at, 1
+            FROM input, updated_use_case, unnest(request_ids, request_names) AS request (id, name)
+            RETURNING 1
+         )",
     ],
     "(SELECT count(*) = 1 FROM updated_use_case) AND (SELECT count(*) FROM locked_assets) = cardinality(reused_assets)",
     "",
@@ -104,34 +96,35 @@ pub(super) async fn commit(
         .with_list("request_ids", requests.iter().map(|request| request.access_request_id.uuid()).collect())
         .with_list("request_names", requests.iter().map(name_of).collect());
     let input = add_change_columns(input, &use_case, expected_revision);
-    let Some(created) = &created else {
-        return database.commit_guarded(&REPUBLISH, scope, &fact, key, input).await.map(|_| ());
-    };
-    let input = add_created_pieces(add_workload_columns(input, scope, &created.workload), created);
-    database.commit_guarded(&PUBLISH, scope, &fact, key, input).await.map(|_| ())
+    let created = created.as_deref();
+    let input = add_workload_columns(input, scope, created.map(|created| &created.workload));
+    let input = add_draft_columns(input, created.map(|created| &created.release));
+    database.commit_guarded(&PUBLISH, scope, &fact, key, add_created_pieces(input, created)).await.map(|_| ())
 }
 
 fn name_of(request: &AccessRequest) -> &str {
     &request.connection_name
 }
 
-/// Adds the columns of the new assets, their versions, the release and its bindings.
-fn add_created_pieces<'v>(input: Input<'v>, created: &'v CreatedResources) -> Input<'v> {
-    let CreatedResources { assets, workload, release, reused_assets } = created;
-    let versions = || assets.iter().map(|(_, version)| version);
-    let label = |label: Option<&'v VersionLabel>| label.map(VersionLabel::as_str);
-    add_draft_columns(input, Some(release))
-        .with("new_namespace_id", workload.namespace_id.uuid())
-        .with_list("reused_assets", reused_assets.iter().map(|asset| asset.uuid()).collect())
-        .with_list("asset_ids", assets.iter().map(|(asset, _)| asset.asset_id.uuid()).collect())
-        .with_list("asset_slugs", assets.iter().map(|(asset, _)| asset.slug.as_str()).collect())
-        .with_list("asset_kinds", assets.iter().map(|(asset, _)| asset.kind.as_str()).collect())
+/// Adds the columns of the new assets, their versions and the bindings of the release.
+fn add_created_pieces<'v>(input: Input<'v>, created: Option<&'v CreatedResources>) -> Input<'v> {
+    let assets = || created.into_iter().flat_map(|created| &created.assets);
+    let versions = || assets().map(|(_, version)| version);
+    let bindings = || created.into_iter().flat_map(|created| &created.release.bindings);
+    let reused_assets = created.into_iter().flat_map(|created| &created.reused_assets);
+    let labels = versions().map(|version| version.version_label.as_ref().map(VersionLabel::as_str));
+    input
+        .with("new_namespace_id", created.map(|created| created.workload.namespace_id.uuid()))
+        .with_list("reused_assets", reused_assets.map(|asset| asset.uuid()).collect())
+        .with_list("asset_ids", assets().map(|(asset, _)| asset.asset_id.uuid()).collect())
+        .with_list("asset_slugs", assets().map(|(asset, _)| asset.slug.as_str()).collect())
+        .with_list("asset_kinds", assets().map(|(asset, _)| asset.kind.as_str()).collect())
         .with_list("version_ids", versions().map(|version| version.asset_version_id.uuid()).collect())
-        .with_list("version_labels", versions().map(|version| label(version.version_label.as_ref())).collect())
+        .with_list("version_labels", labels.collect())
         .with_list("contents", versions().map(|version| version.canonical.text()).collect())
         .with_list("artifact_refs", versions().map(|version| version.artifact_ref.as_str()).collect())
         .with_list("checksums", versions().map(|version| version.canonical.checksum().as_str()).collect())
-        .with_list("binding_ids", release.bindings.iter().map(|binding| binding.binding_id.uuid()).collect())
-        .with_list("binding_roles", release.bindings.iter().map(|binding| binding.role.as_str()).collect())
-        .with_list("bound_versions", release.bindings.iter().map(|binding| binding.asset_version_id.uuid()).collect())
+        .with_list("binding_ids", bindings().map(|binding| binding.binding_id.uuid()).collect())
+        .with_list("binding_roles", bindings().map(|binding| binding.role.as_str()).collect())
+        .with_list("bound_versions", bindings().map(|binding| binding.asset_version_id.uuid()).collect())
 }
