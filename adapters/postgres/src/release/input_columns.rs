@@ -119,10 +119,6 @@ impl<'a> ReferenceRows<'a> {
         }
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.from_versions.is_empty()
-    }
-
     /// Adds the references as list columns.
     pub(super) fn add_to_input<'v>(self, input: Input<'v>) -> Input<'v>
     where

@@ -34,15 +34,15 @@ const MOVE_RELEASES: &str = "locked AS MATERIALIZED (
 
 /// Commits one transition, which may have an idempotency key. If it freezes references, shared locks keep the
 /// referenced assets active until the commit, and a concurrent retirement or archival of an asset waits. If a release
-/// is submitted again without changes, it has the same digest, and its references are already stored.
+/// is submitted again without changes, it has the same digest, and its references are already stored. Most transitions
+/// freeze no references; the lists are then empty, and the statement neither locks assets nor inserts references.
 pub(super) async fn commit_transition(
     pool: &StatementPool,
     scope: TenantScope,
     change: &Change<Release>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    static MOVE: GuardedCommit = GuardedCommit::new(MOVE_RELEASES, "(SELECT count(*) = 1 FROM updated_release)");
-    static FREEZE: GuardedCommit = GuardedCommit::of_parts(
+    static MOVE: GuardedCommit = GuardedCommit::of_parts(
         &[
             MOVE_RELEASES,
             ", locked_assets AS (
@@ -66,10 +66,8 @@ pub(super) async fn commit_transition(
         "",
     );
     let ChangeRecord { next, fact, .. } = &**change;
-    let frozen = ReferenceRows::of(next);
     let input = add_release_columns(Input::new(scope), next, change.replaced_revision()?);
-    let (statement, input) = if frozen.is_empty() { (&MOVE, input) } else { (&FREEZE, frozen.add_to_input(input)) };
-    let (sql, input) = statement.prepare(scope, fact, key, input)?;
+    let (sql, input) = MOVE.prepare(scope, fact, key, ReferenceRows::of(next).add_to_input(input))?;
     commit(pool, sql, &input.params()).await.map(|_| ())
 }
 
