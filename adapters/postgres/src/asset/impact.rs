@@ -50,24 +50,30 @@ fn binding_release(row: &Row) -> Result<BindingRelease, StoreError> {
     })
 }
 
-/// Start of the query for the releases that bind versions; a condition on the versions follows. The inner query
-/// limits the rows before the joins, so that the joins run for the returned rows only.
-const BINDING_RELEASES: &str = "SELECT release_id, release.state, release.environment, release.workload_id,
+/// Reads the releases that bind versions of an asset or specific versions. One of the two lists is empty. Each arm of
+/// the union has its own index, and reads nothing for an empty list. The inner query limits the rows before the joins,
+/// so that the joins run for the returned rows only.
+static BINDING_RELEASES: Query = Query::new(
+    "SELECT release_id, release.state, release.environment, release.workload_id,
         workload.slug AS workload_slug, release.workspace_id, namespace_id, asset_version_id, version_label
      FROM (
         SELECT tenant_id, release_id, asset_version_id, version_label
-        FROM asset_version JOIN release_binding USING (tenant_id, asset_version_id)
-        WHERE tenant_id = (SELECT tenant_id FROM input) AND ";
-
-/// End of the query that [`BINDING_RELEASES`] starts, after the condition: the row limit, and the joins for state
-/// and names.
-const BINDING_RELEASES_JOINS: &str = "
+        FROM (
+            SELECT tenant_id, asset_version_id, version_label FROM asset_version
+            WHERE asset_id = ANY((SELECT asset_ids FROM input)::uuid[])
+            UNION ALL
+            SELECT tenant_id, asset_version_id, version_label FROM asset_version
+            WHERE asset_version_id = ANY((SELECT version_ids FROM input)::uuid[])
+        ) AS version
+        JOIN release_binding USING (tenant_id, asset_version_id)
+        WHERE tenant_id = (SELECT tenant_id FROM input)
         ORDER BY release_id DESC, asset_version_id DESC LIMIT (SELECT max_rows FROM input)
      ) AS bound
      JOIN release USING (tenant_id, release_id)
      JOIN workload USING (tenant_id, workload_id)
      JOIN workspace ON workspace.tenant_id = release.tenant_id AND workspace.workspace_id = release.workspace_id
-     ORDER BY release_id DESC, asset_version_id DESC";
+     ORDER BY release_id DESC, asset_version_id DESC",
+);
 
 #[async_trait]
 impl ImpactStore for Database {
@@ -125,22 +131,15 @@ impl ImpactStore for Database {
         target: BindingTarget<'_>,
         limit: u32,
     ) -> Result<Vec<BindingRelease>, StoreError> {
-        static OF_ASSET: Query = Query::of_parts(&[
-            BINDING_RELEASES,
-            "asset_id = ANY((SELECT bound_ids FROM input)::uuid[])",
-            BINDING_RELEASES_JOINS,
-        ]);
-        static OF_VERSIONS: Query = Query::of_parts(&[
-            BINDING_RELEASES,
-            "asset_version_id = ANY((SELECT bound_ids FROM input)::uuid[])",
-            BINDING_RELEASES_JOINS,
-        ]);
-        let (statement, ids): (&Query, Vec<Uuid>) = match target {
-            BindingTarget::Asset(id) => (&OF_ASSET, vec![id.uuid()]),
-            BindingTarget::Versions(ids) => (&OF_VERSIONS, ids.iter().copied().map(AssetVersionId::uuid).collect()),
+        let (assets, versions): (Vec<Uuid>, Vec<Uuid>) = match target {
+            BindingTarget::Asset(id) => (vec![id.uuid()], Vec::new()),
+            BindingTarget::Versions(ids) => (Vec::new(), ids.iter().copied().map(AssetVersionId::uuid).collect()),
         };
-        let input = Input::new(scope).with_list("bound_ids", ids).with("max_rows", i64::from(limit));
-        let rows = self.fetch(statement, input).await?;
+        let input = Input::new(scope)
+            .with_list("asset_ids", assets)
+            .with_list("version_ids", versions)
+            .with("max_rows", i64::from(limit));
+        let rows = self.fetch(&BINDING_RELEASES, input).await?;
         rows.iter().map(binding_release).collect()
     }
 }
