@@ -3,6 +3,7 @@
 mod accept;
 mod evidence_reads;
 mod finish;
+mod inserts;
 mod lease;
 mod list;
 mod load;

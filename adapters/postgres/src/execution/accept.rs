@@ -1,7 +1,10 @@
 //! Accepts runs. The statement writes all rows of a run, or none if a revision that its decision used has changed.
 //! Concurrent accepts share a statement.
 
-use super::stored_decision;
+use super::{
+    inserts::{INSERT_DECISION, INSERT_EXCEPTION},
+    stored_decision,
+};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -71,13 +74,7 @@ fn insert_runs(run_columns: &str, lease_columns: &str) -> String {
             INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender)
             SELECT tenant_id, execution_id, salt, body, sender FROM admitted
          ),
-         decision AS (
-            INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
-                rules, evaluated_at)
-            SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code, obligations::text[],
-                rules::text[], evaluated_at
-            FROM admitted
-         ),
+         decision AS ({INSERT_DECISION} FROM admitted),
          lease AS (
             INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at
                 {lease_columns})
@@ -96,7 +93,8 @@ const RUN_COLUMNS: &str = "tenant_id, execution_id, workload_id, workspace_id, r
 /// The CTEs for the parts that only some runs have: the use of a share link, the queue entry, and the facts of
 /// denials and scripts. A link is used after the key is claimed, so a repeated request counts no second use. If the
 /// link is closed, PostgreSQL raises an error, and the statement writes nothing.
-const INSERT_RARE_PARTS: &str = ", used_link AS MATERIALIZED (
+const INSERT_RARE_PARTS: [&str; 3] = [
+    ", used_link AS MATERIALIZED (
         SELECT fairway_use_share_link(tenant_id, workload_id, share_link_id) FROM admitted
         WHERE share_link_id IS NOT NULL AND status <> 'denied'
      ),
@@ -104,15 +102,14 @@ const INSERT_RARE_PARTS: &str = ", used_link AS MATERIALIZED (
         INSERT INTO execution_queue (tenant_id, execution_id)
         SELECT tenant_id, execution_id FROM admitted WHERE queue_limit IS NOT NULL
      ),
-     exception AS (
-        INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM admitted
-        WHERE status = 'denied'
-     ),
+     exception AS (",
+    INSERT_EXCEPTION,
+    " FROM admitted WHERE status = 'denied'),
      recorded AS (
         SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM admitted
         WHERE fact_id IS NOT NULL
-     )";
+     )",
+];
 
 /// The statement for batches in which all runs start immediately, without idempotency keys and without rare parts.
 /// Each additional CTE and column costs time for the whole batch, so other batches have other statements.
@@ -141,9 +138,10 @@ static ACCEPT_WITH_ALL_PARTS: GuardedBatchCommit = GuardedBatchCommit::from_fn(
     || {
         format!(
             "{FULL_QUEUES} current AS MATERIALIZED ({SELECT_CURRENT}
-                AND (queue_limit IS NULL OR tenant_id NOT IN (SELECT tenant_id FROM full_queue))), {}, {}{INSERT_RARE_PARTS}",
+                AND (queue_limit IS NULL OR tenant_id NOT IN (SELECT tenant_id FROM full_queue))), {}, {}{}",
             admit_by_key(),
-            insert_runs(", outcome, finished_at, share_link_id, result_token, has_stored_usage", ", script")
+            insert_runs(", outcome, finished_at, share_link_id, result_token, has_stored_usage", ", script"),
+            INSERT_RARE_PARTS.concat()
         )
     },
     "recorded",

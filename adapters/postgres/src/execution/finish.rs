@@ -5,7 +5,10 @@
 mod columns;
 mod memory;
 
-use super::in_order_of_runs;
+use super::{
+    in_order_of_runs,
+    inserts::{INSERT_ARTIFACT, INSERT_DECISION, INSERT_EXCEPTION, INSERT_PAYLOAD},
+};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -25,7 +28,8 @@ use uuid::Uuid;
 
 /// The CTEs that end a batch of runs. For a run that no longer has its lease, nothing is written, and the other
 /// runs are not affected. The range of identifiers lets PostgreSQL prune monthly partitions.
-const END: &str = "leased_run AS (
+const END: &[&str] = &[
+    "leased_run AS (
         DELETE FROM execution_lease AS lease USING input
         WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
             AND lease.token = input.token
@@ -51,74 +55,69 @@ const END: &str = "leased_run AS (
         SELECT ended.tenant_id, execution_id, position, step_id, step_type, failure, duration_us
         FROM step JOIN ended USING (execution_id)
      ),
-     artifacts AS (
-        INSERT INTO evidence_artifact (tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, body,
-            created_at)
-        SELECT ended.tenant_id, execution_id, artifact_id, artifact.kind, storage_ref, artifact.body, created_at
-        FROM artifact JOIN ended USING (execution_id)
-     ),
+     artifacts AS (",
+    INSERT_ARTIFACT,
+    " FROM artifact JOIN ended USING (execution_id)),
      lineage AS (
         INSERT INTO context_lineage (tenant_id, execution_id, lineage_id, origin, influence_role, action_class,
             ref, digest, size_bytes, untrusted_reason, created_at)
         SELECT ended.tenant_id, execution_id, lineage_id, origin, influence_role, action_class, ref, digest,
             size_bytes, untrusted_reason, created_at
         FROM lineage_item JOIN ended USING (execution_id)
-     )";
+     )",
+];
 
 /// The CTE that inserts the last progress events of runs.
-const INSERT_EVENTS: &str = ", events AS (
+const INSERT_EVENTS: &[&str] = &[", events AS (
         INSERT INTO execution_progress (tenant_id, execution_id, position, events)
         SELECT ended.tenant_id, execution_id, position, events
         FROM progress JOIN ended USING (execution_id)
         ON CONFLICT DO NOTHING
-     )";
+     )"];
 
 /// The CTEs that few runs need. They insert later policy decisions, fulfilled obligations, evidence payloads, requested
 /// reviews, and the entries of the list of runs that ended without completing.
-const INSERT_RARE_PARTS: &str = ", decisions AS (
-        INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
-            evaluated_at)
-        SELECT ended.tenant_id, execution_id, decision_id, decision.outcome, reason_code, obligations::text[],
-            rules::text[], evaluated_at
-        FROM decision JOIN ended USING (execution_id)
-     ),
+const INSERT_RARE_PARTS: &[&str] = &[
+    ", decisions AS (",
+    INSERT_DECISION,
+    " FROM decision JOIN ended USING (execution_id)),
      fulfilments AS (
         INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)
         SELECT ended.tenant_id, execution_id, obligation, fulfilled_at
         FROM fulfilment JOIN ended USING (execution_id)
      ),
-     payloads AS (
-        INSERT INTO evidence_payload (tenant_id, execution_id, artifact_id, salt, body)
-        SELECT ended.tenant_id, execution_id, artifact_id, payload.salt, payload.body
-        FROM payload JOIN ended USING (execution_id)
-     ),
-     exceptions AS (
-        INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM ended
-        WHERE status NOT IN ('completed', 'awaiting_review')
-     ),
+     payloads AS (",
+    INSERT_PAYLOAD,
+    " FROM payload JOIN ended USING (execution_id)),
+     exceptions AS (",
+    INSERT_EXCEPTION,
+    " FROM ended WHERE status NOT IN ('completed', 'awaiting_review')),
      reviews AS (
         INSERT INTO execution_review (tenant_id, execution_id, workload_id, workspace_id, release_id, asked_at, lapses_at)
         SELECT ended.tenant_id, execution_id, workload_id, workspace_id, release_id, fairway_now(),
             fairway_now() + make_interval(secs => timeout_seconds)
         FROM review JOIN ended USING (execution_id)
-     )";
+     )",
+];
 
 const RESULT: &str = "SELECT execution_id FROM ended";
 
 /// The statement for runs that completed without obligations and without further policy decisions. Each additional
 /// CTE costs time for the whole batch, so other runs have other statements.
-static FINISH: GuardedBatchCommit = GuardedBatchCommit::new(END, "ended", RESULT);
+static FINISH: GuardedBatchCommit = GuardedBatchCommit::from_fn(|| END.concat(), "ended", RESULT);
 /// Like [`FINISH`], for runs with progress events.
 static FINISH_WITH_EVENTS: GuardedBatchCommit =
-    GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS].concat(), "ended", RESULT);
+    GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS].concat().concat(), "ended", RESULT);
 /// Like [`FINISH_WITH_EVENTS`], for runs that also need the CTEs of [`INSERT_RARE_PARTS`] but write no conversation
 /// turn.
 static FINISH_WITH_RARE_PARTS: GuardedBatchCommit =
-    GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS, INSERT_RARE_PARTS].concat(), "ended", RESULT);
+    GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS, INSERT_RARE_PARTS].concat().concat(), "ended", RESULT);
 /// The statement for runs that write a conversation turn.
-static FINISH_WITH_ALL_PARTS: GuardedBatchCommit =
-    GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS, INSERT_RARE_PARTS, INSERT_TURNS].concat(), "ended", RESULT);
+static FINISH_WITH_ALL_PARTS: GuardedBatchCommit = GuardedBatchCommit::from_fn(
+    || [END, INSERT_EVENTS, INSERT_RARE_PARTS, &[INSERT_TURNS]].concat().concat(),
+    "ended",
+    RESULT,
+);
 
 /// Group commit of the ends of runs.
 pub(crate) struct FinishCommitter(pub(crate) StatementPool);

@@ -1,6 +1,7 @@
 //! Runs that await a human review. The statement that deletes the review row also writes the end of the run, so a
 //! review ends exactly once.
 
+use super::inserts::{INSERT_ARTIFACT, INSERT_EXCEPTION, INSERT_PAYLOAD};
 use crate::{
     clock_and_length_functions::{database_now, octet_length},
     database::Database,
@@ -33,56 +34,55 @@ const MAX_OVERDUE: i64 = 20;
 /// Ends a review. If the run does not complete, the statement erases its output and everything that may repeat the
 /// output: evidence payloads (transcripts, tool calls, queries) and stored provider responses. Their salts are
 /// erased too, so the remaining digests reveal nothing.
-static END_REVIEW: GuardedCommit = GuardedCommit::new(
-    "deleted_review AS (
-        DELETE FROM execution_review AS review USING input
-        WHERE review.tenant_id = input.tenant_id AND review.execution_id = input.execution_id
-            AND (ignores_deadline OR lapses_at > fairway_now())
-        RETURNING 1
-     ),
-     ended AS (
-        UPDATE execution AS run SET status = input.status, outcome = input.outcome, error_code = input.error_code,
-            error_message = input.error_message, finished_at = input.finished_at
-        FROM deleted_review, input
-        WHERE run.tenant_id = input.tenant_id AND run.execution_id = input.execution_id
-            AND run.status = 'awaiting_review'
-        RETURNING run.workload_id, run.workspace_id, run.release_id
-     ),
-     not_completed AS (
-        SELECT input.tenant_id, input.execution_id, input.status, ended.workload_id, ended.workspace_id, ended.release_id
-        FROM input, ended WHERE input.status <> 'completed'
-     ),
-     exceptions AS (
-        INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM not_completed
-     ),
-     erased_result AS (
-        DELETE FROM execution_result AS result USING not_completed
-        WHERE result.tenant_id = not_completed.tenant_id AND result.execution_id = not_completed.execution_id
-     ),
-     erased_payload AS (
-        DELETE FROM evidence_payload AS payload USING not_completed
-        WHERE payload.tenant_id = not_completed.tenant_id AND payload.execution_id = not_completed.execution_id
-     ),
-     erased_answer AS (
-        UPDATE execution_progress AS progress SET answer = NULL FROM not_completed
-        WHERE progress.tenant_id = not_completed.tenant_id AND progress.execution_id = not_completed.execution_id
-            AND answer IS NOT NULL
-     ),
-     fulfilled AS (
-        INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)
-        SELECT tenant_id, execution_id, obligation, finished_at FROM input, ended, unnest(obligations) AS obligation
-     ),
-     document AS (
-        INSERT INTO evidence_artifact (tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, body, created_at)
-        SELECT tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, artifact_body, finished_at
-        FROM input, ended WHERE artifact_id IS NOT NULL
-     ),
-     note AS (
-        INSERT INTO evidence_payload (tenant_id, execution_id, artifact_id, salt, body)
-        SELECT tenant_id, execution_id, artifact_id, note_salt, note_body FROM input, ended WHERE note_salt IS NOT NULL
-     )",
+static END_REVIEW: GuardedCommit = GuardedCommit::of_parts(
+    &[
+        "deleted_review AS (
+            DELETE FROM execution_review AS review USING input
+            WHERE review.tenant_id = input.tenant_id AND review.execution_id = input.execution_id
+                AND (ignores_deadline OR lapses_at > fairway_now())
+            RETURNING 1
+         ),
+         ended AS (
+            UPDATE execution AS run SET status = input.status, outcome = input.outcome, error_code = input.error_code,
+                error_message = input.error_message, finished_at = input.finished_at
+            FROM deleted_review, input
+            WHERE run.tenant_id = input.tenant_id AND run.execution_id = input.execution_id
+                AND run.status = 'awaiting_review'
+            RETURNING run.workload_id, run.workspace_id, run.release_id
+         ),
+         not_completed AS (
+            SELECT input.tenant_id, input.execution_id, input.status, ended.workload_id, ended.workspace_id, ended.release_id
+            FROM input, ended WHERE input.status <> 'completed'
+         ),
+         exceptions AS (",
+        INSERT_EXCEPTION,
+        " FROM not_completed),
+         erased_result AS (
+            DELETE FROM execution_result AS result USING not_completed
+            WHERE result.tenant_id = not_completed.tenant_id AND result.execution_id = not_completed.execution_id
+         ),
+         erased_payload AS (
+            DELETE FROM evidence_payload AS payload USING not_completed
+            WHERE payload.tenant_id = not_completed.tenant_id AND payload.execution_id = not_completed.execution_id
+         ),
+         erased_answer AS (
+            UPDATE execution_progress AS progress SET answer = NULL FROM not_completed
+            WHERE progress.tenant_id = not_completed.tenant_id AND progress.execution_id = not_completed.execution_id
+                AND answer IS NOT NULL
+         ),
+         fulfilled AS (
+            INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)
+            SELECT tenant_id, execution_id, obligation, finished_at FROM input, ended, unnest(obligations) AS obligation
+         ),
+         document AS (",
+        INSERT_ARTIFACT,
+        " FROM input, ended WHERE artifact_id IS NOT NULL),
+         note AS (",
+        INSERT_PAYLOAD,
+        " FROM input, ended WHERE payload_salt IS NOT NULL)",
+    ],
     "(SELECT count(*) = 1 FROM ended)",
+    "",
 );
 
 /// The output if it is small, the length of the output if it is large, the time of the request, and the time of
@@ -132,8 +132,9 @@ impl ReviewStore for Database {
             .with("artifact_kind", document.map(|document| document.kind))
             .with("storage_ref", document.map(|document| ArtifactPath::as_str(&document.storage_ref)))
             .with("artifact_body", document.map(EvidenceArtifact::body_text))
-            .with("note_salt", note.map(|note| note.salt.as_slice()))
-            .with("note_body", note.map(|note| &*note.body));
+            .with("artifact_created_at", document.map(|document| document.created_at.to_datetime()))
+            .with("payload_salt", note.map(|note| note.salt.as_slice()))
+            .with("payload_body", note.map(|note| &*note.body));
         self.commit_guarded(&END_REVIEW, scope, &end.fact, key, input).await.map(|_| ())
     }
 

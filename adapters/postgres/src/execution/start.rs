@@ -1,6 +1,6 @@
 //! Starts claimed runs. Concurrent starts share a statement, which writes all rows of a run or none.
 
-use super::{in_order_of_runs, progress::PendingProgress, stored_decision};
+use super::{in_order_of_runs, inserts::INSERT_DECISION, progress::PendingProgress, stored_decision};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -21,7 +21,7 @@ use uuid::Uuid;
 /// start after the reclaim finds another token and writes nothing. A reclaim after the start finds a renewed lease. If
 /// the lease exists but is not renewed, a revision has changed. The range of identifiers lets PostgreSQL prune monthly
 /// partitions.
-static START: Query = Query::new(
+static START: Query = Query::of_parts(&[
     "current AS MATERIALIZED (
         SELECT input.* FROM input
         JOIN deployment USING (tenant_id, workload_id, environment)
@@ -46,13 +46,9 @@ static START: Query = Query::new(
         WHERE execution.tenant_id = started.tenant_id AND execution.execution_id = started.execution_id
             AND execution.execution_id >= {first_execution} AND execution.execution_id <= {last_execution}
      ),
-     decision AS (
-        INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
-            evaluated_at)
-        SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code, obligations::text[],
-            rules::text[], evaluated_at
-        FROM started
-     ),
+     decision AS (",
+    INSERT_DECISION,
+    " FROM started),
      progress AS (
         INSERT INTO execution_progress (tenant_id, execution_id, position, events)
         SELECT tenant_id, execution_id, position, events FROM started
@@ -61,7 +57,7 @@ static START: Query = Query::new(
      JOIN execution_lease AS lease ON lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
         AND lease.token = input.token
      LEFT JOIN started ON started.execution_id = input.execution_id",
-);
+]);
 
 /// Group commit of the starts of runs.
 pub(crate) struct StartCommitter(pub(crate) StatementPool);

@@ -98,10 +98,10 @@ fn add_artifact_rows<'v>(input: Input<'v>, artifacts: &[(Uuid, &'v EvidenceArtif
         .with_rows("artifact")
         .with_column("execution_id", ids(artifacts))
         .with_column("artifact_id", documents().map(|artifact| artifact.artifact_id.uuid()))
-        .with_column("kind", documents().map(|artifact| artifact.kind))
+        .with_column("artifact_kind", documents().map(|artifact| artifact.kind))
         .with_column("storage_ref", documents().map(|artifact| artifact.storage_ref.as_str()))
-        .with_column("body", documents().map(EvidenceArtifact::body_text))
-        .with_column("created_at", documents().map(|artifact| artifact.created_at.to_datetime()))
+        .with_column("artifact_body", documents().map(EvidenceArtifact::body_text))
+        .with_column("artifact_created_at", documents().map(|artifact| artifact.created_at.to_datetime()))
 }
 
 fn add_lineage_rows<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -> Input<'v> {
@@ -154,8 +154,8 @@ pub(super) fn add_rare_rows<'v>(
         .with_rows("payload")
         .with_column("execution_id", ids(&payloads))
         .with_column("artifact_id", payloads.iter().map(|(_, (artifact, _))| *artifact))
-        .with_column("salt", payloads.iter().map(|(_, (_, payload))| payload.salt.as_slice()))
-        .with_column("body", payloads.iter().map(|(_, (_, payload))| &*payload.body))
+        .with_column("payload_salt", payloads.iter().map(|(_, (_, payload))| payload.salt.as_slice()))
+        .with_column("payload_body", payloads.iter().map(|(_, (_, payload))| &*payload.body))
         .with_rows("review")
         .with_column("execution_id", ids(&reviews))
         .with_column("timeout_seconds", reviews.iter().map(|(_, timeout)| timeout.as_secs_f64()))
@@ -167,7 +167,7 @@ fn add_decision_rows<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecis
         .with_rows("decision")
         .with_column("execution_id", ids(decisions))
         .with_column("decision_id", records().map(|decision| decision.decision_id.uuid()))
-        .with_column("outcome", records().map(|decision| decision.outcome.as_str()))
+        .with_column("decision_outcome", records().map(|decision| decision.outcome.as_str()))
         .with_column("reason_code", records().map(|decision| decision.reason_code.as_str()))
         .with_column("obligations", records().map(stored_decision::obligations_literal))
         .with_column("rules", records().map(stored_decision::rules_literal))
