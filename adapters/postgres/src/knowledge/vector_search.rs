@@ -62,6 +62,16 @@ impl<'a> Candidates<'a> {
     }
 }
 
+/// Selects the chunks of a revision that have a vector.
+const FROM_EMBEDDED_CHUNKS: &str = "
+    FROM knowledge_chunk
+    WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
+        AND (until_revision IS NULL OR until_revision > {revision}) AND embedded_by <> ''";
+
+/// The further condition on the chunks that a search compares. The search in PostgreSQL, the search in the server and
+/// the count share it, so that they agree on the candidates.
+const MATCHES_FILTER: &str = " AND ({filter} IS NULL OR words @@ {filter}::tsquery)";
+
 pub(super) async fn search_vectors(
     database: &Database,
     scope: TenantScope,
@@ -107,21 +117,18 @@ async fn search_in_database(
     vector: &[f32],
     permit: Permit<TenantId>,
 ) -> Result<SearchResults, StoreError> {
-    static SEARCH: Query = Query::new(
+    static SEARCH: Query = Query::of_parts(&[
         "SELECT chunk_id, score, count(*) OVER () AS compared
         FROM (
             SELECT chunk_id, least(1, greatest(0, -(meaning <#> {vector}::vector))) AS score
-            FROM (
-                SELECT chunk_id, meaning FROM knowledge_chunk
-                WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
-                    AND (until_revision IS NULL OR until_revision > {revision}) AND embedded_by <> ''
-                    AND ({filter} IS NULL OR words @@ {filter}::tsquery)
-                ORDER BY from_revision, chunk_id LIMIT {max_candidates}
-            ) AS candidate
+            FROM (SELECT chunk_id, meaning ",
+        FROM_EMBEDDED_CHUNKS,
+        MATCHES_FILTER,
+        " ORDER BY from_revision, chunk_id LIMIT {max_candidates}) AS candidate
             OFFSET 0
         ) AS compared
         ORDER BY score DESC, chunk_id LIMIT {limit}",
-    );
+    ]);
     let limit = max_compared_in_database(vector.len());
     let input = candidates
         .params()
@@ -148,21 +155,17 @@ pub(super) async fn coverage(
     scope: TenantScope,
     search_scope: &SearchScope,
 ) -> Result<VectorSearchCoverage, StoreError> {
-    static LENGTH: Query = Query::new(
-        "SELECT octet_length(embedding) / 4 AS dimensions FROM knowledge_chunk
-        WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
-            AND (until_revision IS NULL OR until_revision > {revision}) AND embedded_by <> ''
-        ORDER BY from_revision, chunk_id LIMIT 1",
-    );
-    static COUNT: Query = Query::new(
-        "SELECT count(*) AS chunks FROM (
-            SELECT FROM knowledge_chunk
-            WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
-                AND (until_revision IS NULL OR until_revision > {revision}) AND embedded_by <> ''
-                AND ({filter} IS NULL OR words @@ {filter}::tsquery)
-            LIMIT {max_candidates}
-        ) AS candidate",
-    );
+    static LENGTH: Query = Query::of_parts(&[
+        "SELECT octet_length(embedding) / 4 AS dimensions ",
+        FROM_EMBEDDED_CHUNKS,
+        " ORDER BY from_revision, chunk_id LIMIT 1",
+    ]);
+    static COUNT: Query = Query::of_parts(&[
+        "SELECT count(*) AS chunks FROM (SELECT ",
+        FROM_EMBEDDED_CHUNKS,
+        MATCHES_FILTER,
+        " LIMIT {max_candidates}) AS candidate",
+    ]);
     let input = revision_params(scope, search_scope.asset, search_scope.revision);
     let first = database.fetch_one(&LENGTH, input).await?;
     let dimensions = first.map_or(Ok(0), |row| row.column::<i32>("dimensions"))?;
@@ -199,13 +202,12 @@ async fn fetch_candidates(
     limit: u32,
     permit: Permit<TenantId>,
 ) -> Result<(Vec<Row>, Permit<TenantId>), StoreError> {
-    static READ: Query = Query::new(
-        "SELECT chunk_id, embedding FROM knowledge_chunk
-        WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
-            AND (until_revision IS NULL OR until_revision > {revision}) AND embedded_by <> ''
-            AND ({filter} IS NULL OR words @@ {filter}::tsquery)
-        ORDER BY from_revision, chunk_id LIMIT {max_candidates}",
-    );
+    static READ: Query = Query::of_parts(&[
+        "SELECT chunk_id, embedding ",
+        FROM_EMBEDDED_CHUNKS,
+        MATCHES_FILTER,
+        " ORDER BY from_revision, chunk_id LIMIT {max_candidates}",
+    ]);
     let input = candidates.params().with_param("max_candidates", i64::from(limit).saturating_add(1));
     database.read_with_permit(permit, READ.text(&input)?, &input.params()).await
 }
