@@ -27,66 +27,73 @@ const MAX_WORD_COUNT: u32 = 16;
 /// Adds documents to an index that still has the revision of the decision. The statement reads word counts from its
 /// snapshot, which would be outdated after a concurrent ingest. In that case the guard fails, and the ingest is
 /// retried.
-static INGEST: GuardedCommit = GuardedCommit::returning(
-    "head AS (
-        INSERT INTO knowledge_index AS existing (tenant_id, asset_id, revision, chunks)
-        SELECT input.tenant_id, input.asset_id, 1, added_chunks FROM input JOIN asset USING (tenant_id, asset_id)
-        WHERE asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND lifecycle_state <> 'archived'
-            AND (expected_revision = 0 OR EXISTS (
-                SELECT FROM knowledge_index AS present
-                WHERE present.tenant_id = input.tenant_id AND present.asset_id = input.asset_id))
-        ON CONFLICT (tenant_id, asset_id) DO UPDATE
-        SET revision = existing.revision + 1, chunks = existing.chunks + excluded.chunks
-        WHERE existing.revision = (SELECT expected_revision FROM input)
-        RETURNING revision, chunks
-     ),
-     ingest AS (
-        INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
-            embedding_account, embedding_model, chunks, created_at, created_by)
-        SELECT tenant_id, asset_id, head.revision, ingest_id, chunk_strategy, chunk_tokens, embedding_account,
-            embedding_model, head.chunks, created_at, created_by
-        FROM input, head
-     ),
-     document AS (
-        INSERT INTO knowledge_document (tenant_id, asset_id, revision, entry_id, document_id, digest, text_bytes,
-            chunk_count, created_at, created_by)
-        SELECT tenant_id, asset_id, head.revision, entry_id, document_id, digest, text_bytes, chunk_count, created_at,
-            created_by
-        FROM input, head, unnest(entry_ids, document_ids, document_digests, text_lengths, chunk_counts)
-            AS added (entry_id, document_id, digest, text_bytes, chunk_count)
-     ),
-     texts AS (
-        INSERT INTO knowledge_document_text (tenant_id, entry_id, title, source_ref, metadata, body)
-        SELECT tenant_id, entry_id, title, source_ref, metadata, body
-        FROM input, head, unnest(entry_ids, titles, source_refs, metadata_texts, document_texts)
-            AS added (entry_id, title, source_ref, metadata, body)
-     ),
-     replaced AS (
-        UPDATE knowledge_chunk AS old SET until_revision = head.revision
-        FROM input, head
-        WHERE old.tenant_id = input.tenant_id AND old.asset_id = input.asset_id AND old.document_id = ANY(document_ids)
-            AND old.until_revision IS NULL
-     ),
-     chunk AS (
-        INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id, document_id,
-            position, starts, ends, tokens, digest, words, body, embedding)
-        SELECT tenant_id, asset_id, head.revision, embedded_by, chunk_id, entry_id, document_id, position, starts, ends,
-            tokens, digest, words::tsvector, body, embedding
-        FROM input, head, unnest(chunk_ids, chunk_entries, chunk_documents, positions, starts_at, ends_at, token_counts,
-            chunk_digests, chunk_words, chunk_texts, embeddings)
-            AS added (chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body, embedding)
-     ),
-     word AS (
-        INSERT INTO knowledge_word (tenant_id, asset_id, revision, word, chunks)
-        SELECT tenant_id, asset_id, head.revision, added.word, added.chunks + coalesce((
-            SELECT before.chunks FROM knowledge_word AS before
-            WHERE before.tenant_id = input.tenant_id AND before.asset_id = input.asset_id AND before.word = added.word
-            ORDER BY before.revision DESC LIMIT 1), 0)
-        FROM input, head, unnest(distinct_words, word_chunks) AS added (word, chunks)
-     )",
+static INGEST: GuardedCommit = GuardedCommit::of_parts(
+    &[
+        "head AS (
+            INSERT INTO knowledge_index AS existing (tenant_id, asset_id, revision, chunks)
+            SELECT input.tenant_id, input.asset_id, 1, added_chunks FROM input JOIN asset USING (tenant_id, asset_id)
+            WHERE asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND lifecycle_state <> 'archived'
+                AND (expected_revision = 0 OR EXISTS (
+                    SELECT FROM knowledge_index AS present
+                    WHERE present.tenant_id = input.tenant_id AND present.asset_id = input.asset_id))
+            ON CONFLICT (tenant_id, asset_id) DO UPDATE
+            SET revision = existing.revision + 1, chunks = existing.chunks + excluded.chunks
+            WHERE existing.revision = (SELECT expected_revision FROM input)
+            RETURNING revision, chunks
+         ),
+         ingest AS (",
+        INSERT_INGEST,
+        "),
+         document AS (
+            INSERT INTO knowledge_document (tenant_id, asset_id, revision, entry_id, document_id, digest, text_bytes,
+                chunk_count, created_at, created_by)
+            SELECT tenant_id, asset_id, head.revision, entry_id, document_id, digest, text_bytes, chunk_count, created_at,
+                created_by
+            FROM input, head, unnest(entry_ids, document_ids, document_digests, text_lengths, chunk_counts)
+                AS added (entry_id, document_id, digest, text_bytes, chunk_count)
+         ),
+         texts AS (
+            INSERT INTO knowledge_document_text (tenant_id, entry_id, title, source_ref, metadata, body)
+            SELECT tenant_id, entry_id, title, source_ref, metadata, body
+            FROM input, head, unnest(entry_ids, titles, source_refs, metadata_texts, document_texts)
+                AS added (entry_id, title, source_ref, metadata, body)
+         ),
+         replaced AS (
+            UPDATE knowledge_chunk AS old SET until_revision = head.revision
+            FROM input, head
+            WHERE old.tenant_id = input.tenant_id AND old.asset_id = input.asset_id AND old.document_id = ANY(document_ids)
+                AND old.until_revision IS NULL
+         ),
+         chunk AS (
+            INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id, document_id,
+                position, starts, ends, tokens, digest, words, body, embedding)
+            SELECT tenant_id, asset_id, head.revision, embedded_by, chunk_id, entry_id, document_id, position, starts, ends,
+                tokens, digest, words::tsvector, body, embedding
+            FROM input, head, unnest(chunk_ids, chunk_entries, chunk_documents, positions, starts_at, ends_at, token_counts,
+                chunk_digests, chunk_words, chunk_texts, embeddings)
+                AS added (chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body, embedding)
+         ),
+         word AS (
+            INSERT INTO knowledge_word (tenant_id, asset_id, revision, word, chunks)
+            SELECT tenant_id, asset_id, head.revision, added.word, added.chunks + coalesce((
+                SELECT before.chunks FROM knowledge_word AS before
+                WHERE before.tenant_id = input.tenant_id AND before.asset_id = input.asset_id AND before.word = added.word
+                ORDER BY before.revision DESC LIMIT 1), 0)
+            FROM input, head, unnest(distinct_words, word_chunks) AS added (word, chunks)
+         )",
+    ],
     "(SELECT count(*) = 1 FROM head)",
     "(SELECT revision FROM head) AS index_revision",
 );
+
+/// The `INSERT` of an ingest, for an input with its columns. It follows the CTE `head`, which has the new revision of
+/// the index and its number of chunks.
+pub(super) const INSERT_INGEST: &str = "
+    INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
+        embedding_account, embedding_model, chunks, created_at, created_by, reembeds)
+    SELECT tenant_id, asset_id, head.revision, ingest_id, chunk_strategy, chunk_tokens, embedding_account,
+        embedding_model, head.chunks, created_at, created_by, reembeds
+    FROM input, head";
 
 pub(super) async fn commit_documents(
     database: &Database,
@@ -116,6 +123,7 @@ pub(super) async fn commit_documents(
         .with("embedding_account", next.embedded_by.as_ref().map(|model| model.account.as_str()))
         .with("embedding_model", next.embedded_by.as_ref().map(|model| model.model.as_str()))
         .with("embedded_by", model_name(next.embedded_by.as_ref()))
+        .with("reembeds", false)
         .with("created_at", next.created_at.to_datetime())
         .with("created_by", next.created_by.to_string());
     let (sql, input) = INGEST.prepare(scope, fact, key, chunks.add_to_input(documents.add_to_input(input)))?;

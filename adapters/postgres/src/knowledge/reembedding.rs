@@ -1,6 +1,6 @@
 //! The re-embedding of the chunks of an index.
 
-use super::model_name;
+use super::{ingest::INSERT_INGEST, model_name};
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
@@ -60,37 +60,35 @@ pub(super) async fn stale_chunks(
 /// `coalesce(until_revision, 0) = 0` keeps the planner on the primary key: with `until_revision IS NULL`, it would
 /// use the index over all current chunks. If another commit replaced a chunk meanwhile, the guard fails, so the
 /// chunk count in the fact is exact.
-static REEMBED: GuardedCommit = GuardedCommit::returning(
-    "head AS (
-        UPDATE knowledge_index AS existing SET revision = existing.revision + 1
-        FROM input JOIN asset USING (tenant_id, asset_id)
-        WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = input.asset_id AND existing.revision = expected_revision
-            AND asset.asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND asset.lifecycle_state <> 'archived'
-        RETURNING existing.revision, existing.chunks
-     ),
-     ingest AS (
-        INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
-            embedding_account, embedding_model, chunks, created_at, created_by, reembeds)
-        SELECT tenant_id, asset_id, head.revision, ingest_id, chunk_strategy, chunk_tokens, embedding_account,
-            embedding_model, head.chunks, created_at, created_by, true
-        FROM input, head
-     ),
-     replaced AS (
-        UPDATE knowledge_chunk AS old SET until_revision = head.revision
-        FROM head, input
-        WHERE old.tenant_id = input.tenant_id AND old.chunk_id = ANY(replaced_chunks)
-            AND old.asset_id IS NOT DISTINCT FROM input.asset_id AND coalesce(old.until_revision, 0) = 0
-        RETURNING old.chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body
-     ),
-     chunk AS (
-        INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id, document_id,
-            position, starts, ends, tokens, digest, words, body, embedding)
-        SELECT tenant_id, asset_id, head.revision, embedded_by, added.chunk_id, entry_id, document_id, position, starts,
-            ends, tokens, digest, words, body, added.embedding
-        FROM input, head, replaced
-        JOIN unnest((SELECT replaced_chunks FROM input), (SELECT chunk_ids FROM input), (SELECT embeddings FROM input))
-            AS added (replaces, chunk_id, embedding) ON added.replaces = replaced.chunk_id
-     )",
+static REEMBED: GuardedCommit = GuardedCommit::of_parts(
+    &[
+        "head AS (
+            UPDATE knowledge_index AS existing SET revision = existing.revision + 1
+            FROM input JOIN asset USING (tenant_id, asset_id)
+            WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = input.asset_id AND existing.revision = expected_revision
+                AND asset.asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND asset.lifecycle_state <> 'archived'
+            RETURNING existing.revision, existing.chunks
+         ),
+         ingest AS (",
+        INSERT_INGEST,
+        "),
+         replaced AS (
+            UPDATE knowledge_chunk AS old SET until_revision = head.revision
+            FROM head, input
+            WHERE old.tenant_id = input.tenant_id AND old.chunk_id = ANY(replaced_chunks)
+                AND old.asset_id IS NOT DISTINCT FROM input.asset_id AND coalesce(old.until_revision, 0) = 0
+            RETURNING old.chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body
+         ),
+         chunk AS (
+            INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id, document_id,
+                position, starts, ends, tokens, digest, words, body, embedding)
+            SELECT tenant_id, asset_id, head.revision, embedded_by, added.chunk_id, entry_id, document_id, position, starts,
+                ends, tokens, digest, words, body, added.embedding
+            FROM input, head, replaced
+            JOIN unnest((SELECT replaced_chunks FROM input), (SELECT chunk_ids FROM input), (SELECT embeddings FROM input))
+                AS added (replaces, chunk_id, embedding) ON added.replaces = replaced.chunk_id
+         )",
+    ],
     "(SELECT count(*) = 1 FROM head)
         AND (SELECT count(*) FROM replaced) = (SELECT cardinality(replaced_chunks) FROM input)",
     "(SELECT revision FROM head) AS index_revision",
@@ -114,6 +112,7 @@ pub(super) async fn commit_reembedding(
         .with("embedding_account", account.as_str())
         .with("embedding_model", model.as_str())
         .with("embedded_by", model_name(Some(&next.embedded_by)))
+        .with("reembeds", true)
         .with("created_at", next.created_at.to_datetime())
         .with("created_by", next.created_by.to_string())
         .with_list("replaced_chunks", next.vectors.iter().map(|new| new.replaces.uuid()).collect())
