@@ -87,6 +87,13 @@ impl StoredRow for StoredRoleBinding {
     }
 }
 
+/// The CTE that increments the access revisions of tenants. It follows the CTE `locked`, which locks them in the order
+/// of their identifiers.
+const INCREMENT_ACCESS_REVISIONS: &str = "
+     updated_tenant AS (
+        UPDATE tenant SET access_revision = access_revision + 1 FROM locked WHERE tenant.tenant_id = locked.tenant_id
+     )";
+
 #[async_trait]
 impl AccessStore for Database {
     async fn load_principal(
@@ -261,27 +268,29 @@ impl AccessStore for Database {
         // A grant also increments the access revisions of other tenants. The first role binding of a local actor
         // removes the actor's implicit rights in the default tenant. A further role binding may change the actor's home
         // tenant.
-        static GRANT: GuardedCommit = GuardedCommit::new(
-            "inserted_role_binding AS (
-                INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,
-                    created_at, created_by)
-                SELECT tenant_id, role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by
-                FROM input
-                RETURNING 1
-             ),
-             recorded AS (INSERT INTO bound_principal (principal) SELECT principal FROM input ON CONFLICT DO NOTHING),
-             locked AS (
-                SELECT tenant.tenant_id FROM tenant, input
-                WHERE tenant.tenant_id IN (input.tenant_id, default_tenant) OR input.scope_kind = 'platform'
-                    OR tenant.tenant_id IN (
-                        SELECT bound.tenant_id FROM role_binding AS bound WHERE bound.principal = input.principal)
-                ORDER BY tenant.tenant_id FOR NO KEY UPDATE OF tenant
-             ),
-             updated_tenant AS (
-                UPDATE tenant SET access_revision = access_revision + 1 FROM locked
-                WHERE tenant.tenant_id = locked.tenant_id
-             )",
+        static GRANT: GuardedCommit = GuardedCommit::of_parts(
+            &[
+                "inserted_role_binding AS (
+                    INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,
+                        created_at, created_by)
+                    SELECT tenant_id, role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by
+                    FROM input
+                    RETURNING 1
+                 ),
+                 recorded AS (
+                    INSERT INTO bound_principal (principal) SELECT principal FROM input ON CONFLICT DO NOTHING
+                 ),
+                 locked AS (
+                    SELECT tenant.tenant_id FROM tenant, input
+                    WHERE tenant.tenant_id IN (input.tenant_id, default_tenant) OR input.scope_kind = 'platform'
+                        OR tenant.tenant_id IN (
+                            SELECT bound.tenant_id FROM role_binding AS bound WHERE bound.principal = input.principal)
+                    ORDER BY tenant.tenant_id FOR NO KEY UPDATE OF tenant
+                 ),",
+                INCREMENT_ACCESS_REVISIONS,
+            ],
             "(SELECT count(*) = 1 FROM inserted_role_binding)",
+            "",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = Input::new(scope)
@@ -297,22 +306,23 @@ impl AccessStore for Database {
     }
 
     async fn commit_revocation(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError> {
-        static REVOKE: GuardedCommit = GuardedCommit::new(
-            "ended AS (
-                DELETE FROM role_binding USING input
-                WHERE role_binding.tenant_id = input.tenant_id AND role_binding.role_binding_id = input.role_binding_id
-                RETURNING scope_kind
-             ),
-             locked AS (
-                SELECT tenant.tenant_id FROM tenant, input
-                WHERE tenant.tenant_id = input.tenant_id OR EXISTS (SELECT FROM ended WHERE scope_kind = 'platform')
-                ORDER BY tenant.tenant_id FOR NO KEY UPDATE OF tenant
-             ),
-             updated_tenant AS (
-                UPDATE tenant SET access_revision = access_revision + 1 FROM locked
-                WHERE tenant.tenant_id = locked.tenant_id
-             )",
+        static REVOKE: GuardedCommit = GuardedCommit::of_parts(
+            &[
+                "ended AS (
+                    DELETE FROM role_binding USING input
+                    WHERE role_binding.tenant_id = input.tenant_id
+                        AND role_binding.role_binding_id = input.role_binding_id
+                    RETURNING scope_kind
+                 ),
+                 locked AS (
+                    SELECT tenant.tenant_id FROM tenant, input
+                    WHERE tenant.tenant_id = input.tenant_id OR EXISTS (SELECT FROM ended WHERE scope_kind = 'platform')
+                    ORDER BY tenant.tenant_id FOR NO KEY UPDATE OF tenant
+                 ),",
+                INCREMENT_ACCESS_REVISIONS,
+            ],
             "(SELECT count(*) = 1 FROM ended)",
+            "",
         );
         let input = Input::new(scope).with("role_binding_id", id.uuid());
         self.commit_guarded(&REVOKE, scope, &fact, None, input).await.map(|_| ())

@@ -33,6 +33,7 @@ use crate::{
     pagination::{ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, visible_arms},
     row::require_decoded,
     schema,
+    workload::LOCK_WORKLOAD,
 };
 use async_trait::async_trait;
 pub(crate) use deployment::LaneChangeCommitter;
@@ -156,11 +157,8 @@ impl ReleaseStore for Database {
     ) -> Result<(), CommitError> {
         static CREATE: GuardedCommit = GuardedCommit::of_parts(
             &[
-                "locked_workload AS (
-                    SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
-                    FOR SHARE OF workload
-                 ),
-                 inserted_release AS (",
+                LOCK_WORKLOAD,
+                ", inserted_release AS (",
                 INSERT_RELEASE,
                 ", locked_workload RETURNING 1),
                  inserted_deployment AS (",

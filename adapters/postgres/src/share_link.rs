@@ -6,6 +6,7 @@ use crate::{
     guarded_commit::{GuardedCommit, Input},
     row::require_decoded,
     schema::{execution, share_link},
+    workload::LOCK_WORKLOAD,
 };
 use async_trait::async_trait;
 use diesel::{
@@ -156,19 +157,18 @@ impl ShareLinkStore for Database {
         hash: &TokenHash,
         key: Option<&KeyedOutcome>,
     ) -> Result<Timestamp, CommitError> {
-        static CREATE: GuardedCommit = GuardedCommit::returning(
-            "accepting AS (
-                SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
-                FOR SHARE OF workload
-             ),
-             inserted_share_link AS (
-                INSERT INTO share_link (tenant_id, share_link_id, workload_id, token_hash, label, lane, max_uses,
-                    expires_at, created_at, created_by)
-                SELECT tenant_id, share_link_id, workload_id, token_hash, label, lane, max_uses,
-                    fairway_now() + make_interval(hours => ttl_hours), created_at, created_by
-                FROM input, accepting
-                RETURNING expires_at
-             )",
+        static CREATE: GuardedCommit = GuardedCommit::of_parts(
+            &[
+                LOCK_WORKLOAD,
+                ", inserted_share_link AS (
+                    INSERT INTO share_link (tenant_id, share_link_id, workload_id, token_hash, label, lane, max_uses,
+                        expires_at, created_at, created_by)
+                    SELECT tenant_id, share_link_id, workload_id, token_hash, label, lane, max_uses,
+                        fairway_now() + make_interval(hours => ttl_hours), created_at, created_by
+                    FROM input, locked_workload
+                    RETURNING expires_at
+                 )",
+            ],
             "(SELECT count(*) = 1 FROM inserted_share_link)",
             "(SELECT expires_at FROM inserted_share_link) AS expires_at",
         );

@@ -338,3 +338,10 @@ pub(crate) const INSERT_WORKLOAD: &str = "
     SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
         management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by, created_at
     FROM input";
+
+/// The CTE that locks a workload until the commit, unless it is retired. A concurrent retirement waits for the lock.
+pub(crate) const LOCK_WORKLOAD: &str = "
+     locked_workload AS (
+        SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
+        FOR SHARE OF workload
+     )";
