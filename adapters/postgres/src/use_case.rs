@@ -182,7 +182,11 @@ const INSERT_USE_CASE: &str = "
     FROM input";
 
 /// Adds the columns that a change of a use case writes.
-pub(crate) fn add_change_columns<'v>(input: Input<'v>, next: &UseCase, expected_revision: Option<Revision>) -> Input<'v> {
+pub(crate) fn add_change_columns<'v>(
+    input: Input<'v>,
+    next: &UseCase,
+    expected_revision: Option<Revision>,
+) -> Input<'v> {
     input
         .with("use_case_id", next.use_case_id.uuid())
         .with("expected_revision", expected_revision.unwrap_or(next.revision).get())

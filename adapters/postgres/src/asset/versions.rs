@@ -224,9 +224,9 @@ pub(crate) const INSERT_VERSIONS: &str = "
      )";
 
 /// The CTE `new_version` for versions of existing assets. Missing and archived assets are skipped. The lock on an
-/// asset's row serializes inserts of its versions. Labels are therefore unique, and ordinals are in commit order. An explicit
-/// label `vN` whose number fits into `bigint` advances the label counter. The CTE `locked` locks assets in the order of
-/// their identifiers, so that concurrent batches do not deadlock.
+/// asset's row serializes inserts of its versions. Labels are therefore unique, and ordinals are in commit order. An
+/// explicit label `vN` whose number fits into `bigint` advances the label counter. The CTE `locked` locks assets in the
+/// order of their identifiers, so that concurrent batches do not deadlock.
 const UPDATE_PARENTS: &str = "locked AS MATERIALIZED (
         SELECT input.* FROM input JOIN asset USING (tenant_id, asset_id)
         WHERE lifecycle_state <> 'archived'

@@ -51,7 +51,8 @@ static END_REVIEW: GuardedCommit = GuardedCommit::of_parts(
             RETURNING run.workload_id, run.workspace_id, run.release_id
          ),
          not_completed AS (
-            SELECT input.tenant_id, input.execution_id, input.status, ended.workload_id, ended.workspace_id, ended.release_id
+            SELECT input.tenant_id, input.execution_id, input.status, ended.workload_id, ended.workspace_id,
+                ended.release_id
             FROM input, ended WHERE input.status <> 'completed'
          ),
          exceptions AS (",

@@ -47,8 +47,8 @@ static INGEST: GuardedCommit = GuardedCommit::of_parts(
          document AS (
             INSERT INTO knowledge_document (tenant_id, asset_id, revision, entry_id, document_id, digest, text_bytes,
                 chunk_count, created_at, created_by)
-            SELECT tenant_id, asset_id, head.revision, entry_id, document_id, digest, text_bytes, chunk_count, created_at,
-                created_by
+            SELECT tenant_id, asset_id, head.revision, entry_id, document_id, digest, text_bytes, chunk_count,
+                created_at, created_by
             FROM input, head, unnest(entry_ids, document_ids, document_digests, text_lengths, chunk_counts)
                 AS added (entry_id, document_id, digest, text_bytes, chunk_count)
          ),
@@ -61,23 +61,25 @@ static INGEST: GuardedCommit = GuardedCommit::of_parts(
          replaced AS (
             UPDATE knowledge_chunk AS old SET until_revision = head.revision
             FROM input, head
-            WHERE old.tenant_id = input.tenant_id AND old.asset_id = input.asset_id AND old.document_id = ANY(document_ids)
-                AND old.until_revision IS NULL
+            WHERE old.tenant_id = input.tenant_id AND old.asset_id = input.asset_id
+                AND old.document_id = ANY(document_ids) AND old.until_revision IS NULL
          ),
          chunk AS (
-            INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id, document_id,
-                position, starts, ends, tokens, digest, words, body, embedding)
-            SELECT tenant_id, asset_id, head.revision, embedded_by, chunk_id, entry_id, document_id, position, starts, ends,
-                tokens, digest, words::tsvector, body, embedding
-            FROM input, head, unnest(chunk_ids, chunk_entries, chunk_documents, positions, starts_at, ends_at, token_counts,
-                chunk_digests, chunk_words, chunk_texts, embeddings)
-                AS added (chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body, embedding)
+            INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id,
+                document_id, position, starts, ends, tokens, digest, words, body, embedding)
+            SELECT tenant_id, asset_id, head.revision, embedded_by, chunk_id, entry_id, document_id, position, starts,
+                ends, tokens, digest, words::tsvector, body, embedding
+            FROM input, head, unnest(chunk_ids, chunk_entries, chunk_documents, positions, starts_at, ends_at,
+                token_counts, chunk_digests, chunk_words, chunk_texts, embeddings)
+                AS added (chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body,
+                    embedding)
          ),
          word AS (
             INSERT INTO knowledge_word (tenant_id, asset_id, revision, word, chunks)
             SELECT tenant_id, asset_id, head.revision, added.word, added.chunks + coalesce((
                 SELECT before.chunks FROM knowledge_word AS before
-                WHERE before.tenant_id = input.tenant_id AND before.asset_id = input.asset_id AND before.word = added.word
+                WHERE before.tenant_id = input.tenant_id AND before.asset_id = input.asset_id
+                    AND before.word = added.word
                 ORDER BY before.revision DESC LIMIT 1), 0)
             FROM input, head, unnest(distinct_words, word_chunks) AS added (word, chunks)
          )",

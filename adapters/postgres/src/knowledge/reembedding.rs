@@ -65,7 +65,8 @@ static REEMBED: GuardedCommit = GuardedCommit::of_parts(
         "head AS (
             UPDATE knowledge_index AS existing SET revision = existing.revision + 1
             FROM input JOIN asset USING (tenant_id, asset_id)
-            WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = input.asset_id AND existing.revision = expected_revision
+            WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = input.asset_id
+                AND existing.revision = expected_revision
                 AND asset.asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND asset.lifecycle_state <> 'archived'
             RETURNING existing.revision, existing.chunks
          ),
@@ -80,13 +81,14 @@ static REEMBED: GuardedCommit = GuardedCommit::of_parts(
             RETURNING old.chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body
          ),
          chunk AS (
-            INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id, document_id,
-                position, starts, ends, tokens, digest, words, body, embedding)
-            SELECT tenant_id, asset_id, head.revision, embedded_by, added.chunk_id, entry_id, document_id, position, starts,
-                ends, tokens, digest, words, body, added.embedding
+            INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id,
+                document_id, position, starts, ends, tokens, digest, words, body, embedding)
+            SELECT tenant_id, asset_id, head.revision, embedded_by, added.chunk_id, entry_id, document_id, position,
+                starts, ends, tokens, digest, words, body, added.embedding
             FROM input, head, replaced
-            JOIN unnest((SELECT replaced_chunks FROM input), (SELECT chunk_ids FROM input), (SELECT embeddings FROM input))
-                AS added (replaces, chunk_id, embedding) ON added.replaces = replaced.chunk_id
+            JOIN unnest((SELECT replaced_chunks FROM input), (SELECT chunk_ids FROM input),
+                (SELECT embeddings FROM input)) AS added (replaces, chunk_id, embedding)
+                ON added.replaces = replaced.chunk_id
          )",
     ],
     "(SELECT count(*) = 1 FROM head)
