@@ -87,21 +87,20 @@ impl<'v> Input<'v> {
     ) -> Self {
         debug_assert!(!self.has_row_count(RowCount::One), "{name} is a column of a CTE of one row");
         let mut values = values.into_iter();
-        let (first, second) = (values.next(), values.next());
+        // The first column decides whether the CTE has one row.
         if let [input] = self.rows.as_mut_slice()
             && input.columns.is_empty()
-            && first.is_some()
-            && second.is_none()
+            && values.size_hint() == (1, Some(1))
         {
             input.count = RowCount::OneOfMany;
         }
-        match (first, second) {
-            (Some(value), None) if self.has_row_count(RowCount::OneOfMany) => self.with(name, value),
-            (first, second) => {
-                let values = first.into_iter().chain(second).chain(values).collect();
-                self.column(name, T::ARRAY, ParamValue::array(values))
-            }
+        if self.has_row_count(RowCount::OneOfMany)
+            && let Some(value) = values.next()
+        {
+            debug_assert!(values.next().is_none(), "{name} has several values in a CTE of one row");
+            return self.with(name, value);
         }
+        self.column(name, T::ARRAY, ParamValue::array(values.collect()))
     }
 
     /// Adds a column whose value is a list, for a CTE of one row.

@@ -1,7 +1,14 @@
 //! The context of commits that write facts: the clock, the identifier source and the fact wakeups of the process.
 
 use crate::fact_wakeups::FactWakeups;
-use fairway_domain::{access::Caller, audit::Stamp, clock::Clock, id::IdSource, moment::Moment, time::Timestamp};
+use fairway_domain::{
+    access::Caller,
+    audit::{Fact, Stamp},
+    clock::Clock,
+    id::IdSource,
+    moment::Moment,
+    time::Timestamp,
+};
 use std::sync::Arc;
 
 /// The clock, the identifier source and the fact wakeups of the process. The context contains no data of a request;
@@ -45,5 +52,10 @@ impl CommitContext {
     /// Wakes the sequencer after a commit of facts.
     pub(crate) fn notify_facts(&self) {
         self.fact_wakeups.notify_pending();
+    }
+
+    /// Wakes the sequencer after the commit of this fact, for commits of runs. Their facts rarely produce notifications.
+    pub(crate) fn notify_fact(&self, fact: &Fact) {
+        self.fact_wakeups.notify_fact(fact);
     }
 }

@@ -379,7 +379,7 @@ impl ActiveRun {
             attempt = attempt.saturating_add(1);
             match run_store.finish(self.scope, finish_record).await {
                 Ok(()) => {
-                    self.engine.context.notify_facts();
+                    self.engine.context.notify_fact(&finish_record.fact);
                     let wakeup = Wakeup::RunEnded(finish_record.execution_id);
                     if self.checkpoint_policy == CheckpointPolicy::WithEvents
                         || self.is_detached.load(Ordering::Relaxed)
