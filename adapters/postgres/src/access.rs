@@ -87,11 +87,12 @@ impl StoredRow for StoredRoleBinding {
     }
 }
 
-/// The CTE that increments the access revisions of tenants. It follows the CTE `locked`, which locks them in the order
-/// of their identifiers.
-const INCREMENT_ACCESS_REVISIONS: &str = "
+/// The CTE that increments the access revisions of the tenants in the CTE `changed_tenant`. A CTE of several tenants must
+/// lock them in the order of their identifiers.
+pub(crate) const INCREMENT_ACCESS_REVISIONS: &str = "
      updated_tenant AS (
-        UPDATE tenant SET access_revision = access_revision + 1 FROM locked WHERE tenant.tenant_id = locked.tenant_id
+        UPDATE tenant SET access_revision = access_revision + 1 FROM changed_tenant
+        WHERE tenant.tenant_id = changed_tenant.tenant_id
      )";
 
 #[async_trait]
@@ -280,7 +281,7 @@ impl AccessStore for Database {
                  recorded AS (
                     INSERT INTO bound_principal (principal) SELECT principal FROM input ON CONFLICT DO NOTHING
                  ),
-                 locked AS (
+                 changed_tenant AS (
                     SELECT tenant.tenant_id FROM tenant, input
                     WHERE tenant.tenant_id IN (input.tenant_id, default_tenant) OR input.scope_kind = 'platform'
                         OR tenant.tenant_id IN (
@@ -314,7 +315,7 @@ impl AccessStore for Database {
                         AND role_binding.role_binding_id = input.role_binding_id
                     RETURNING scope_kind
                  ),
-                 locked AS (
+                 changed_tenant AS (
                     SELECT tenant.tenant_id FROM tenant, input
                     WHERE tenant.tenant_id = input.tenant_id OR EXISTS (SELECT FROM ended WHERE scope_kind = 'platform')
                     ORDER BY tenant.tenant_id FOR NO KEY UPDATE OF tenant

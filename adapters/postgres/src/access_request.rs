@@ -97,6 +97,13 @@ const UPDATE_REQUEST: &str = "
         AND access_request.access_request_id = input.access_request_id
         AND access_request.revision = expected_request_revision AND access_request.status = 'pending'";
 
+/// The `INSERT` of the requests for the connections that a use case needs. It follows the CTE `updated_use_case`.
+pub(crate) const INSERT_REQUESTS: &str = "
+    INSERT INTO access_request (tenant_id, access_request_id, workspace_id, use_case_id, connection_name, status,
+        requested_by, created_at, revision)
+    SELECT tenant_id, request.id, request_workspace_id, use_case_id, request.name, 'pending', actor, next_updated_at, 1
+    FROM input, updated_use_case, unnest(request_ids, request_names) AS request (id, name)";
+
 /// The `UPDATE` that withdraws the pending requests of a use case. It follows the CTE `updated_use_case`.
 pub(crate) const WITHDRAW_REQUESTS: &str = "
     UPDATE access_request SET status = 'withdrawn', decided_by = input.decided_by, decided_at = input.decided_at,

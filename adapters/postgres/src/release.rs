@@ -1,19 +1,24 @@
 //! The stores of releases and deployments.
 //!
-//! Each commit is one statement. It locks rows in this order: workload (shared), deployment, release, asset
+//! Each commit is one statement. It locks existing rows in this order: workload (shared), deployment, release, asset
 //! (shared), idempotency key. A commit that locks several rows of one table locks them in the order of their
-//! identifiers. Commits therefore wait for each other but do not deadlock. A new draft, and the first publication of a
-//! use case, insert their deployment in any order after the workload lock. This is safe, because no other commit sees
-//! the new release.
+//! identifiers. Commits therefore wait for each other but do not deadlock. Foreign keys add key-share locks, which
+//! conflict with none of these locks, because no commit changes the key of a row.
+//!
+//! Two commits insert rows after they claimed their idempotency key, because their guards do not name the inserts:
+//! - A new draft inserts the missing deployment of its environment. It waits only for the same insert of another draft,
+//!   which then waits for nothing.
+//! - The first publication of a use case locks the use case and the reused assets. Then it inserts the workload, the
+//!   deployment and the release, which no other commit sees.
 //!
 //! | commit | workload | deployment | release | asset |
 //! |---|---|---|---|---|
 //! | new draft | shared | inserted, if missing | inserted | |
-//! | first publication of a use case | inserted | inserted | inserted | shared |
+//! | first publication of a use case, after the use case itself | inserted | inserted | inserted | shared |
 //! | bind | | | updated | shared |
 //! | unbind | | | updated | |
 //! | submit with references | | | updated | shared |
-//! | reopen, approve, submit without references; also in batches | | | updated | |
+//! | reopen, approve, submit without references; also in batches | | | updated; an approval also inserts pins of its knowledge bases by a trigger | |
 //! | hold a rollout, recommend a rollback | | | updated | |
 //! | verdict | | updated if the release holds lanes | updated | |
 //! | activate, advance, roll back, retire; also in batches | shared | updated | the release, and those that it displaces, stops or returns from `superseded` | |
@@ -31,6 +36,7 @@ use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
     pagination::{ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, visible_arms},
+    rollout::COUNT_ENDED_RUNS,
     row::require_decoded,
     schema,
     workload::LOCK_WORKLOAD,
@@ -184,7 +190,7 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // The shared lock keeps the asset active until the commit. A concurrent archival of the asset waits for the
-        // lock and then finds the binding.
+        // lock and then finds the binding. The release is locked first, because `locked_asset` reads the updated row.
         static BIND: GuardedCommit = GuardedCommit::of_parts(
             &[
                 UPDATE_DRAFT,
@@ -255,7 +261,8 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // A verdict changes what caches store about the lanes that the release holds, and the evidence of its later
-        // runs. The statement therefore increments the revision of the deployment.
+        // runs. The statement therefore increments the revision of the deployment. The update of the release counts the
+        // updated deployments, so PostgreSQL locks the deployment first.
         static REVIEW: GuardedCommit = GuardedCommit::new(
             "updated_deployment AS (
                 UPDATE deployment SET revision = deployment.revision + 1
@@ -269,7 +276,8 @@ impl ReleaseStore for Database {
                     revision = input.revision, updated_at = input.updated_at
                 FROM input
                 WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                    AND release.revision = expected_revision AND (SELECT count(*) FROM updated_deployment) = holds_lanes::integer
+                    AND release.revision = expected_revision
+                    AND (SELECT count(*) FROM updated_deployment) = holds_lanes::integer
                 RETURNING 1
              ),
              inserted_approval AS (
@@ -448,15 +456,15 @@ impl ReleaseEvidenceStore for Database {
 #[async_trait]
 impl ServingReleaseStore for Database {
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, limit: u32) -> Result<EndedRuns, StoreError> {
-        static COUNT: Query = Query::new(
-            "SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
-            FROM (
+        static COUNT: Query = Query::of_parts(&[
+            COUNT_ENDED_RUNS,
+            " FROM (
                 SELECT outcome FROM execution
                 WHERE tenant_id = (SELECT tenant_id FROM input) AND release_id = (SELECT release_id FROM input)
                     AND finished_at IS NOT NULL
                 ORDER BY execution_id DESC LIMIT (SELECT max_runs FROM input)
             ) AS newest",
-        );
+        ]);
         let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(limit));
         let row = self.fetch_one(&COUNT, input).await?;
         let row = require_decoded("ended", row)?;

@@ -1,7 +1,7 @@
 //! The SQL of decisions that create a row or replace one of its revisions.
 //!
-//! Settings have a default value until somebody first changes them, so one decision either creates their row or
-//! replaces it. Both cases have the same statement.
+//! Settings have a default value until somebody first changes them, and a request to bind a principal creates or changes
+//! its binding. One decision therefore either creates the row or replaces it. Both cases have the same statement.
 
 /// A table whose rows have a revision, and the columns that a decision writes. The columns of `input` have the same
 /// names.

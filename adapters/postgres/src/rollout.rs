@@ -15,6 +15,10 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
+/// Counts ended runs and those among them that failed. A `FROM` with the outcomes of ended runs follows.
+pub(crate) const COUNT_ENDED_RUNS: &str = "
+    SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed";
+
 #[async_trait]
 impl RolloutStore for Database {
     async fn soak_status(
@@ -25,12 +29,12 @@ impl RolloutStore for Database {
     ) -> Result<Option<SoakStatus>, StoreError> {
         // The statement scans only the newest 10,000 runs of a release. If most of them belong to other lanes, it
         // finds too few, and the controller does not advance the rollout.
-        static READ: Query = Query::new(
+        static READ: Query = Query::of_parts(&[
             "SELECT ceil(greatest(extract(epoch FROM soak_ends_at - fairway_now()), 0))::bigint AS soak_left,
                 ended, failed
-            FROM input JOIN release USING (tenant_id, release_id), LATERAL (
-                SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
-                FROM (
+            FROM input JOIN release USING (tenant_id, release_id), LATERAL (",
+            COUNT_ENDED_RUNS,
+            "   FROM (
                     SELECT outcome FROM (
                         SELECT execution_id, outcome, lane, deployment_revision, finished_at FROM execution AS run
                         WHERE run.tenant_id = release.tenant_id AND run.release_id = release.release_id
@@ -42,7 +46,7 @@ impl RolloutStore for Database {
                 ) AS of_lane
             ) AS counted
             WHERE rollout_status = 'in_progress'",
-        );
+        ]);
         let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(limit));
         let Some(row) = self.fetch_one(&READ, input).await? else { return Ok(None) };
         let number = |name| require_decoded(name, u32::try_from(row.column::<i64>(name)?).ok());

@@ -1,6 +1,7 @@
 //! The store of principal bindings, which bind users, groups or services to workloads.
 
 use crate::{
+    access::INCREMENT_ACCESS_REVISIONS,
     database::{Database, PageBounds, StoredRow},
     guarded_commit::{GuardedCommit, Input},
     revisioned_row::{ROW_STORED, RevisionedRow},
@@ -123,14 +124,8 @@ impl PrincipalBindingStore for Database {
                     fixed: &["principal_binding_id", "created_at", "created_by"],
                     replaced: &["lane", "updated_at", "updated_by", "revision"],
                 };
-                format!(
-                    "{},
-                     updated_tenant AS (
-                        UPDATE tenant SET access_revision = access_revision + 1 FROM stored
-                        WHERE tenant.tenant_id = stored.tenant_id
-                     )",
-                    row.ctes()
-                )
+                let changed_tenant = "changed_tenant AS (SELECT tenant_id FROM stored)";
+                format!("{}, {changed_tenant}, {INCREMENT_ACCESS_REVISIONS}", row.ctes())
             },
             ROW_STORED,
         );
@@ -155,19 +150,21 @@ impl PrincipalBindingStore for Database {
         binding: &PrincipalBinding,
         fact: Fact,
     ) -> Result<(), CommitError> {
-        static REMOVE: GuardedCommit = GuardedCommit::new(
-            "deleted AS (
-                DELETE FROM principal_binding AS bound USING input
-                WHERE bound.tenant_id = input.tenant_id AND bound.workload_id = input.workload_id
-                    AND bound.principal = input.principal AND bound.principal_binding_id = input.principal_binding_id
-                    AND bound.revision = expected_revision
-                RETURNING bound.tenant_id
-             ),
-             updated_tenant AS (
-                UPDATE tenant SET access_revision = access_revision + 1 FROM deleted
-                WHERE tenant.tenant_id = deleted.tenant_id
-             )",
+        static REMOVE: GuardedCommit = GuardedCommit::of_parts(
+            &[
+                "deleted AS (
+                    DELETE FROM principal_binding AS bound USING input
+                    WHERE bound.tenant_id = input.tenant_id AND bound.workload_id = input.workload_id
+                        AND bound.principal = input.principal
+                        AND bound.principal_binding_id = input.principal_binding_id
+                        AND bound.revision = expected_revision
+                    RETURNING bound.tenant_id
+                 ),
+                 changed_tenant AS (SELECT tenant_id FROM deleted),",
+                INCREMENT_ACCESS_REVISIONS,
+            ],
             "(SELECT count(*) = 1 FROM deleted)",
+            "",
         );
         let input = Input::new(scope)
             .with("workload_id", binding.workload_id.uuid())

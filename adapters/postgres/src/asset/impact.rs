@@ -51,28 +51,40 @@ fn binding_release(row: &Row) -> Result<BindingRelease, StoreError> {
 }
 
 /// Reads the releases that bind versions of an asset or specific versions. One of the two lists is empty. Each arm of
-/// the union has its own index, and reads nothing for an empty list. The inner query limits the rows before the joins,
-/// so that the joins run for the returned rows only.
+/// the union has its own index, and reads nothing for an empty list.
+///
+/// A lateral query reads the newest bindings of each version by the index. A plain join would read all bindings of the
+/// tenant if PostgreSQL expects most of them to match. Another lateral query reads the names of the returned rows. Its
+/// `LIMIT` prevents a join of the whole table of releases.
 static BINDING_RELEASES: Query = Query::new(
-    "SELECT release_id, release.state, release.environment, release.workload_id,
-        workload.slug AS workload_slug, release.workspace_id, namespace_id, asset_version_id, version_label
+    "SELECT bound.release_id, named.*, asset_version_id, version_label
      FROM (
-        SELECT tenant_id, release_id, asset_version_id, version_label
+        SELECT version.tenant_id, newest.release_id, version.asset_version_id, version_label
         FROM (
             SELECT tenant_id, asset_version_id, version_label FROM asset_version
-            WHERE asset_id = ANY((SELECT asset_ids FROM input)::uuid[])
+            WHERE tenant_id = (SELECT tenant_id FROM input) AND asset_id = ANY((SELECT asset_ids FROM input)::uuid[])
             UNION ALL
             SELECT tenant_id, asset_version_id, version_label FROM asset_version
-            WHERE asset_version_id = ANY((SELECT version_ids FROM input)::uuid[])
+            WHERE tenant_id = (SELECT tenant_id FROM input)
+                AND asset_version_id = ANY((SELECT version_ids FROM input)::uuid[])
         ) AS version
-        JOIN release_binding USING (tenant_id, asset_version_id)
-        WHERE tenant_id = (SELECT tenant_id FROM input)
-        ORDER BY release_id DESC, asset_version_id DESC LIMIT (SELECT max_rows FROM input)
+        CROSS JOIN LATERAL (
+            SELECT release_id FROM release_binding AS binding
+            WHERE binding.tenant_id = version.tenant_id AND binding.asset_version_id = version.asset_version_id
+            ORDER BY release_id DESC LIMIT (SELECT max_rows FROM input)
+        ) AS newest
+        ORDER BY newest.release_id DESC, version.asset_version_id DESC LIMIT (SELECT max_rows FROM input)
      ) AS bound
-     JOIN release USING (tenant_id, release_id)
-     JOIN workload USING (tenant_id, workload_id)
-     JOIN workspace ON workspace.tenant_id = release.tenant_id AND workspace.workspace_id = release.workspace_id
-     ORDER BY release_id DESC, asset_version_id DESC",
+     CROSS JOIN LATERAL (
+        SELECT release.state, release.environment, release.workload_id, workload.slug AS workload_slug,
+            release.workspace_id, namespace_id
+        FROM release
+        JOIN workload USING (tenant_id, workload_id)
+        JOIN workspace ON workspace.tenant_id = release.tenant_id AND workspace.workspace_id = release.workspace_id
+        WHERE release.tenant_id = bound.tenant_id AND release.release_id = bound.release_id
+        LIMIT 1
+     ) AS named
+     ORDER BY bound.release_id DESC, asset_version_id DESC",
 );
 
 #[async_trait]

@@ -30,9 +30,9 @@ use std::{collections::HashMap, time::Duration};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Selects the runs whose expected revisions are current. It locks no rows, so that runs of one workload do not wait
-/// for each other.
-const SELECT_CURRENT: &str = "SELECT input.* FROM input
+/// Selects the runs whose expected revisions are current, at their acceptance and at their start. It locks no rows, so
+/// that runs of one workload do not wait for each other.
+pub(super) const SELECT_CURRENT: &str = "SELECT input.* FROM input
         JOIN deployment USING (tenant_id, workload_id, environment)
         JOIN workload USING (tenant_id, workload_id)
         JOIN tenant USING (tenant_id)

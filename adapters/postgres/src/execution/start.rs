@@ -1,6 +1,8 @@
 //! Starts claimed runs. Concurrent starts share a statement, which writes all rows of a run or none.
 
-use super::{in_order_of_runs, inserts::INSERT_DECISION, progress::PendingProgress, stored_decision};
+use super::{
+    accept::SELECT_CURRENT, in_order_of_runs, inserts::INSERT_DECISION, progress::PendingProgress, stored_decision,
+};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -22,14 +24,9 @@ use uuid::Uuid;
 /// the lease exists but is not renewed, a revision has changed. The range of identifiers lets PostgreSQL prune monthly
 /// partitions.
 static START: Query = Query::of_parts(&[
-    "current AS MATERIALIZED (
-        SELECT input.* FROM input
-        JOIN deployment USING (tenant_id, workload_id, environment)
-        JOIN workload USING (tenant_id, workload_id)
-        JOIN tenant USING (tenant_id)
-        WHERE deployment.revision = expected_deployment AND workload.revision = expected_workload
-            AND workload.status = 'registered' AND tenant.access_revision = expected_access
-            AND (link IS NULL OR NOT EXISTS (
+    "current AS MATERIALIZED (",
+    SELECT_CURRENT,
+    "       AND (link IS NULL OR NOT EXISTS (
                 SELECT FROM share_link
                 WHERE share_link.tenant_id = input.tenant_id AND share_link_id = link AND revoked_at IS NOT NULL))
      ),
@@ -41,7 +38,7 @@ static START: Query = Query::of_parts(&[
      ),
      run AS (
         UPDATE execution SET status = 'running', release_id = started.release_id, lane = started.lane,
-            snapshot = started.snapshot, deployment_revision = started.expected_deployment
+            snapshot = started.snapshot, deployment_revision = started.deployment_revision
         FROM started
         WHERE execution.tenant_id = started.tenant_id AND execution.execution_id = started.execution_id
             AND execution.execution_id >= {first_execution} AND execution.execution_id <= {last_execution}
@@ -138,7 +135,7 @@ fn batch_input<'v>(pending: &[&'v PendingStart]) -> Input<'v> {
         .with_column("token", starts().map(|start| start.lease))
         .with_column("workload_id", runs().map(|run| run.workload_id.uuid()))
         .with_column("environment", runs().map(|run| run.environment.as_str()))
-        .with_column("expected_deployment", expected().map(|expected| expected.deployment.get()))
+        .with_column("deployment_revision", expected().map(|expected| expected.deployment.get()))
         .with_column("expected_workload", expected().map(|expected| expected.workload.get()))
         .with_column("expected_access", expected().map(|expected| expected.access.get()))
         .with_column("release_id", runs().map(|run| run.release_id.uuid()))

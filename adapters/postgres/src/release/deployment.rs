@@ -30,9 +30,10 @@ use uuid::Uuid;
 /// before other CTEs write. Each of the three locks its rows in key order. The conditions on counts make PostgreSQL
 /// complete each CTE before the next one starts, so that concurrent commits lock all rows in the same order. A release
 /// to which a lane returns must still be `superseded`. The reasons of holds are kept within one stage of a rollout,
-/// because the rollout controller records them without a new revision. `change_release` is a CTE of its own: after a wait for a lock,
-/// PostgreSQL checks a row again, and finds it only if the locking query joins CTEs and not a union. The shared lock on the workload serializes the change with a
-/// retirement of the workload, after which no release receives a lane.
+/// because the rollout controller records them without a new revision. `change_release` is a CTE of its own: after a
+/// wait for a lock, PostgreSQL checks a row again, and finds it only if the locking query joins CTEs and not a union.
+/// The shared lock on the workload serializes the change with a retirement of the workload, after which no release
+/// receives a lane.
 const CHANGE_LANES: &str = "locked_workload AS MATERIALIZED (
         SELECT fact_id FROM input JOIN workload USING (tenant_id, workload_id)
         WHERE workload.status <> 'retired' OR NOT assigns_lane
@@ -48,7 +49,8 @@ const CHANGE_LANES: &str = "locked_workload AS MATERIALIZED (
      ),
      other_release AS MATERIALIZED (
         SELECT DISTINCT tenant_id, fact_id, other.release_id
-        FROM locked_deployment JOIN input USING (fact_id), unnest(superseded::uuid[] || stopped::uuid[] || reinstated::uuid[]) AS other (release_id)
+        FROM locked_deployment JOIN input USING (fact_id),
+            unnest(superseded::uuid[] || stopped::uuid[] || reinstated::uuid[]) AS other (release_id)
      ),
      change_release AS MATERIALIZED (
         SELECT tenant_id, fact_id, release_id FROM locked_deployment JOIN input USING (fact_id)
@@ -118,7 +120,8 @@ const CHANGE_LANES: &str = "locked_workload AS MATERIALIZED (
             to_release_id, reason, actor, moved_at)
         SELECT tenant_id, workload_id, environment, lanes_revision, lane_move.lane, lane_move.from_id, lane_move.to_id,
             reason, actor, updated_at
-        FROM locked, unnest(moved_lanes::text[], moved_from::uuid[], moved_to::uuid[]) AS lane_move (lane, from_id, to_id)
+        FROM locked,
+            unnest(moved_lanes::text[], moved_from::uuid[], moved_to::uuid[]) AS lane_move (lane, from_id, to_id)
      )";
 
 /// Commits one lane change, which may have an idempotency key. Returns when the current soak of the release's rollout

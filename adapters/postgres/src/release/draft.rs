@@ -5,7 +5,8 @@ use crate::guarded_commit::Input;
 use fairway_domain::{id::AssetId, release::Release};
 
 /// Adds the columns of a release draft, except its workload, its workspace and its creation. Without a release, the
-/// columns are `NULL`.
+/// columns are `NULL`. The names of state and revision have a prefix, because the input of a publication also has those
+/// of a workload.
 pub(crate) fn add_draft_columns<'v>(input: Input<'v>, release: Option<&'v Release>) -> Input<'v> {
     input
         .with("release_id", release.map(|release| release.release_id.uuid()))

@@ -99,17 +99,22 @@ pub(super) struct ReferenceRows<'a> {
     assets: Vec<Uuid>,
 }
 
+/// The references that the transition to the state of this release freezes.
+pub(super) fn frozen_references(release: &Release) -> &[FrozenReference] {
+    match release.state {
+        State::ReviewReady { .. } => &release.references,
+        // In other states the references are already stored, since the release became ready for review.
+        State::Draft
+        | State::Approved { .. }
+        | State::Active { .. }
+        | State::Superseded { .. }
+        | State::Retired { .. } => &[],
+    }
+}
+
 impl<'a> ReferenceRows<'a> {
     pub(super) fn of(release: &'a Release) -> Self {
-        let frozen: &[FrozenReference] = match release.state {
-            State::ReviewReady { .. } => &release.references,
-            // In other states the references are already stored, since the release became ready for review.
-            State::Draft
-            | State::Approved { .. }
-            | State::Active { .. }
-            | State::Superseded { .. }
-            | State::Retired { .. } => &[],
-        };
+        let frozen = frozen_references(release);
         Self {
             from_versions: frozen.iter().map(|reference| reference.from_version_id.uuid()).collect(),
             slugs: frozen.iter().map(|reference| reference.slug.as_str()).collect(),

@@ -1,6 +1,6 @@
 //! Transitions of releases that change no lanes, committed alone or in a batch.
 
-use super::input_columns::{ReferenceRows, add_release_columns};
+use super::input_columns::{ReferenceRows, add_release_columns, frozen_references};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -9,7 +9,7 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     idempotency::KeyedOutcome,
-    release::{BindingsDigest, Release, State},
+    release::{BindingsDigest, Release},
     store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
@@ -33,7 +33,8 @@ const MOVE_RELEASES: &str = "locked AS MATERIALIZED (
      )";
 
 /// Commits one transition, which may have an idempotency key. If it freezes references, shared locks keep the
-/// referenced assets active until the commit, and a concurrent retirement or archival of an asset waits. If a release
+/// referenced assets active until the commit, and a concurrent retirement or archival of an asset waits. The release
+/// is locked first, because `locked_assets` reads the updated row. If a release
 /// is submitted again without changes, it has the same digest, and its references are already stored. Most transitions
 /// freeze no references; the lists are then empty, and the statement neither locks assets nor inserts references.
 pub(super) async fn commit_transition(
@@ -95,8 +96,8 @@ impl BatchCommitter for TransitionCommitter {
     /// the revision that the first one wrote.
     fn is_batchable(pending: &PendingTransition, batch: &[&PendingTransition]) -> bool {
         let release = &pending.change.next;
-        let freezes = matches!(release.state, State::ReviewReady { .. }) && !release.references.is_empty();
-        !freezes && batch.iter().all(|other| other.change.next.release_id != release.release_id)
+        frozen_references(release).is_empty()
+            && batch.iter().all(|other| other.change.next.release_id != release.release_id)
     }
 
     /// Zero, because a transition contains only a state and digests.

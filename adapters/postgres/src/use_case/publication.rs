@@ -3,6 +3,7 @@
 
 use super::{CHANGE_USE_CASE, add_change_columns};
 use crate::{
+    access_request::INSERT_REQUESTS,
     asset::{INSERT_ASSETS, INSERT_VERSIONS},
     database::Database,
     guarded_commit::{GuardedCommit, Input},
@@ -69,14 +70,9 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
          ),",
         INSERT_BINDINGS,
         ",
-         inserted_requests AS (
-            INSERT INTO access_request (tenant_id, access_request_id, workspace_id, use_case_id, connection_name,
-                status, requested_by, created_at, revision)
-            SELECT tenant_id, request.id, request_workspace_id, use_case_id, request.name, 'pending', actor,
-                next_updated_at, 1
-            FROM input, updated_use_case, unnest(request_ids, request_names) AS request (id, name)
-            RETURNING 1
-         )",
+         inserted_requests AS (",
+        INSERT_REQUESTS,
+        " RETURNING 1)",
     ],
     "(SELECT count(*) = 1 FROM updated_use_case) AND (SELECT count(*) FROM locked_assets) = cardinality(reused_assets)",
     "",

@@ -112,7 +112,8 @@ pub trait ReleaseStore: Send + Sync {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores the newest binding of a draft.
+    /// Stores the newest binding of a draft. Fails with `Stale` if the release has changed, or if the bound asset is not
+    /// active.
     async fn commit_binding(
         &self,
         scope: TenantScope,
@@ -133,7 +134,8 @@ pub trait ReleaseStore: Send + Sync {
         change: Change<ReviewedRelease>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a transition of a release that reassigns no lane.
+    /// Stores a transition of a release that reassigns no lane. Fails with `Stale` if the release has changed, or if the
+    /// transition freezes references to an asset that is not active.
     async fn commit_transition(
         &self,
         scope: TenantScope,
@@ -177,7 +179,8 @@ pub trait DeploymentStore: Send + Sync {
     ) -> Result<Option<DeploymentAccessRevisions>, StoreError>;
     /// Stores a reassignment of lanes: the deployment, the release with its rollout, superseded and reinstated
     /// releases, the lane history and the evidence. If the release has a rollout, returns the time at which the current
-    /// lane's soak started.
+    /// lane's soak started. Fails with `Stale` if the deployment or one of the releases has changed, or if a
+    /// lane is assigned to a release of a retired workload.
     async fn commit_lane_change(
         &self,
         scope: TenantScope,
