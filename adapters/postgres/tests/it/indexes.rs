@@ -14,6 +14,7 @@ use execute_all_statements::{execute_lists, execute_point_statements};
 use execute_reads_of_absent_rows::execute_lists_of_absent_rows;
 use fairway_domain::{
     access::OwnerRef,
+    asset::impact::{BindingTarget, ImpactStore},
     audit::FactSequencer,
     execution::ports::{AcceptOutcome, ExecutionReadStore, RunStore},
     store::PageRequest,
@@ -285,6 +286,42 @@ async fn no_statement_scans_a_whole_large_table_or_index() {
     })
     .await;
     assert_no_seq_scans(&lists);
+}
+
+/// SQL that copies the first release and its binding many times.
+const COPY_RELEASES: &str = "
+    INSERT INTO release
+    SELECT (jsonb_populate_record(release, jsonb_build_object('release_id', md5(number::text)::uuid))).*
+    FROM release, generate_series(1, 20000) AS number;
+    INSERT INTO release_binding
+    SELECT (jsonb_populate_record(binding, jsonb_build_object(
+        'release_id', md5(number::text)::uuid, 'binding_id', md5('binding ' || number)::uuid))).*
+    FROM release_binding AS binding, generate_series(1, 20000) AS number;
+    ANALYZE;";
+
+/// PostgreSQL expects that most bindings of the tenant match, so it prefers to join whole tables.
+#[tokio::test]
+async fn releases_that_bind_a_common_version_are_read_up_to_the_limit() {
+    const LIMIT: u32 = 10;
+    let fixture = Fixture::new().await;
+    let workload = fixture.workload().await;
+    let version = fixture.bindable().await;
+    fixture.submitted(&workload, &version).await;
+    fixture.run(COPY_RELEASES).await;
+    let asset = version.asset_id;
+    for target in [BindingTarget::Asset(asset), BindingTarget::Versions(&[version.asset_version_id])] {
+        let found = fixture.store.binding_releases(scope(), target, LIMIT).await.unwrap();
+        assert_eq!(found.len(), usize::try_from(LIMIT).unwrap());
+        assert!(found.is_sorted_by(|left, right| left.release_id > right.release_id));
+    }
+    let (_database, counts) = measure(fixture.into_database(), async |_, store| {
+        store.binding_releases(scope(), BindingTarget::Asset(asset), LIMIT).await.unwrap();
+    })
+    .await;
+    assert_no_seq_scans(&counts);
+    let read = counts["release"].row_accesses;
+    let limit = i64::from(LIMIT) * i64::try_from(TURNS).unwrap();
+    assert!(read <= limit, "{read} releases were read instead of {limit}");
 }
 
 /// In a partition without statistics, every index that starts with the tenant seems equally cheap. PostgreSQL must
