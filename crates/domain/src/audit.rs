@@ -4,6 +4,7 @@ pub mod disclosed_detail;
 
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
+    asset::canonical::canonical_text,
     id::{FactId, RequestId, TenantId, WorkspaceId},
     notification_category::NotificationCategory,
     store::{CommitError, Page, PageRequest, StoreError},
@@ -311,9 +312,7 @@ impl Fact {
     /// The canonical JSON (RFC 8785) of the whole entry: the bytes that are stored and hashed.
     #[must_use]
     pub fn canonical_bytes(&self, tenant: TenantId) -> Vec<u8> {
-        // Neither serialization can fail, because a JSON map has string keys and finite numbers, and the other
-        // members are strings.
-        let detail = serde_json_canonicalizer::to_string(&self.detail).unwrap_or_default();
+        let detail = canonical_text(&self.detail);
         let entry = Entry {
             actor: self.actor.to_string(),
             categories: &self.categories,
@@ -326,6 +325,7 @@ impl Fact {
             tenant_id: tenant,
             workspace_id: self.workspace_id,
         };
+        // The serialization cannot fail, because the members are strings.
         serde_json::to_vec(&entry).unwrap_or_default()
     }
 }
@@ -446,7 +446,10 @@ mod tests {
     #[test]
     fn stores_entries_in_canonical_form() {
         let detail = json!({ "z": "\u{1}\"\\\n\u{e9}\u{1f600}", "a": { "y": 1, "b": [true, null, 0.5] }, "\u{fb33}": 1, "\u{1f600}": 2 });
-        for (workspace, detail) in [(None, json!({})), (Some(Uuid::from_u128(5).into()), detail)] {
+        let workspace = || Some(Uuid::from_u128(5).into());
+        // The form of an asset version refuses these values.
+        let refused_in_content = json!({ "nul": "\u{0}", "large": u64::MAX });
+        for (workspace, detail) in [(None, json!({})), (workspace(), detail), (workspace(), refused_in_content)] {
             let stamp = Stamp {
                 fact_id: Uuid::from_u128(1).into(),
                 at: Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH),

@@ -55,9 +55,8 @@ fn admit_by_key() -> String {
     format!(
         "{},
          admitted AS MATERIALIZED (
-            SELECT current.* FROM current WHERE key_name IS NULL
-            UNION ALL
-            SELECT current.* FROM current JOIN claimed USING (execution_id)
+            SELECT current.* FROM current
+            WHERE key_name IS NULL OR execution_id IN (SELECT execution_id FROM claimed)
          )",
         claim_keys("current")
     )

@@ -7,7 +7,7 @@ mod serializer;
 
 use crate::number::LARGEST_EXACT_INTEGER;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use serializer::{InvalidPath, PathStep};
 use std::fmt;
 
@@ -104,6 +104,17 @@ impl Canonical {
     #[must_use]
     pub const fn checksum(&self) -> &Checksum {
         &self.checksum
+    }
+}
+
+/// The canonical form (RFC 8785) of an object that may contain any JSON. Unlike content, such as that of an asset
+/// version, the object may have texts with NUL and integers of any size.
+pub(crate) fn canonical_text(object: &Map<String, Value>) -> String {
+    let mut text = String::with_capacity(256);
+    match serializer::write_object(object, &mut text) {
+        Ok(()) => text,
+        // The serialization cannot fail, because a JSON map has string keys and finite numbers.
+        Err(_) => serde_json_canonicalizer::to_string(object).unwrap_or_default(),
     }
 }
 

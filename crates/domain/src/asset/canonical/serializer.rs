@@ -69,12 +69,19 @@ pub(super) fn write(value: &Value, out: &mut String) -> Result<(), InvalidPath> 
             }
             out.push(']');
         }
-        Value::Object(members) => {
-            out.push('{');
-            write_members(members, out)?;
-            out.push('}');
-        }
+        Value::Object(members) => return write_object(members, out),
     }
+    Ok(())
+}
+
+/// Appends the canonical form of an object to `out`.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn write_object(members: &Map<String, Value>, out: &mut String) -> Result<(), InvalidPath> {
+    out.push('{');
+    write_members(members, out)?;
+    out.push('}');
     Ok(())
 }
 
