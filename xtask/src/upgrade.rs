@@ -16,7 +16,7 @@ use crate::signals::Signals;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The commit whose server is upgraded; the default is the last one with other migrations
+    /// The commit whose server is upgraded; the default is the parent of the last commit that added a migration
     #[arg(long)]
     from: Option<String>,
     /// Seconds of load in each phase: on the earlier server, on both servers, and on the new server alone
@@ -29,9 +29,10 @@ pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let binaries = install_postgres::ensure()?;
     let commit = match &arguments.from {
         Some(name) => git(&paths.root, &["rev-parse", "--verify", &format!("{name}^{{commit}}")])?,
-        // The default is the parent of the last commit that changed a migration.
-        None => git(&paths.root, &["rev-list", "--max-count=1", "HEAD", "--", "migrations"])
-            .and_then(|last| git(&paths.root, &["rev-parse", &format!("{last}^")]))?,
+        None => {
+            let added = ["log", "--max-count=1", "--format=%H", "--diff-filter=A", "HEAD", "--", "migrations/*/up.sql"];
+            git(&paths.root, &added).and_then(|last| git(&paths.root, &["rev-parse", &format!("{last}^")]))?
+        }
     };
     let checkout = paths.target.join("upgrade").join(&commit);
     if !checkout.join("Cargo.toml").is_file() {
