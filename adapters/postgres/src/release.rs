@@ -7,7 +7,7 @@
 //!
 //! Two commits insert rows after they claimed their idempotency key, because their guards do not name the inserts:
 //! - A new draft inserts the missing deployment of its environment. It waits only for the same insert of another draft,
-//!   which then waits for nothing.
+//!   which then waits for no other lock.
 //! - The first publication of a use case locks the use case and the reused assets. Then it inserts the workload, the
 //!   deployment and the release, which no other commit sees.
 //!
