@@ -331,7 +331,7 @@ pub(crate) struct PageParams {
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct IdempotencyKeyParams {
-    /// A repeated request with the same key and body returns the result of the first request.
+    /// A repeat with the same key and body has no effect. It returns the status and the present resource.
     #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }

@@ -66,7 +66,11 @@ fn described_headers() -> Vec<HeaderDescription> {
         describe(RATE_LIMIT_HEADER, count(), "Allowed requests per minute."),
         describe(RATE_LIMIT_REMAINING_HEADER, count(), "Remaining requests."),
         describe(RATE_LIMIT_RESET_HEADER, count(), "Seconds until the next allowed request."),
-        describe(IDEMPOTENCY_REPLAYED, flag(), "The response is that of an earlier request with the same key."),
+        describe(
+            IDEMPOTENCY_REPLAYED,
+            flag(),
+            "An earlier request with the same key had the effect. The resource is shown as it is now.",
+        ),
     ]
 }
 
