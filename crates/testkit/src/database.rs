@@ -93,9 +93,11 @@ fn server_url() -> anyhow::Result<String> {
 }
 
 /// The name of the migrated template database. The first test that needs the template creates it. The name
-/// contains the fingerprint of the migrations.
+/// contains the fingerprint of the migrations, and the month, because the template has partitions from its month on.
 async fn template(server_url: &str) -> anyhow::Result<String> {
-    let name = format!("template_{:016x}", fairway_postgres::migrations_hash());
+    let today = time::OffsetDateTime::now_utc().date();
+    let (hash, year, month) = (fairway_postgres::migrations_hash(), today.year(), u8::from(today.month()));
+    let name = format!("template_{hash:016x}_{year}_{month}");
     let client = connect(server_url).await?;
     let template_exists_sql = "SELECT FROM pg_database WHERE datname = $1 AND datistemplate";
     if client.query_opt(template_exists_sql, &[&name]).await?.is_some() {
