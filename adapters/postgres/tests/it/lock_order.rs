@@ -55,7 +55,8 @@ async fn lock(client: &Client, release: Uuid) {
     client.batch_execute(&sql).await.unwrap();
 }
 
-async fn wait_for_lock_waits(fixture: &Fixture, expected: i64) {
+/// Waits until this number of statements wait for a lock.
+pub(crate) async fn wait_for_lock_waits(fixture: &Fixture, expected: i64) {
     for _ in 0..3_000 {
         if fixture.query_number(WAITING).await == expected {
             return;

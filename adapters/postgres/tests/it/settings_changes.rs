@@ -1,15 +1,15 @@
 //! A commit that creates or changes the same row never creates a row again that was deleted meanwhile.
 
-use crate::fixture::{Fixture, actor, fresh, scope, stamp};
+use crate::{
+    fixture::{Fixture, actor, fresh, scope, stamp},
+    lock_order::wait_for_lock_waits,
+};
 use fairway_domain::{
     access::principal_binding::{PrincipalBinding, PrincipalBindingStore},
     release::lane::Lane,
     store::CommitError,
 };
-use std::{sync::Arc, time::Duration};
-
-const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
-    WHERE datname = current_database() AND wait_event_type = 'Lock'";
+use std::sync::Arc;
 
 #[tokio::test]
 async fn change_that_waits_for_the_deletion_of_its_row_is_stale() {
@@ -26,10 +26,7 @@ async fn change_that_waits_for_the_deletion_of_its_row_is_stale() {
         let fixture = Arc::clone(&fixture);
         tokio::spawn(async move { PrincipalBindingStore::commit_binding(&*fixture.store, scope(), change, None).await })
     };
-    while fixture.query_number(WAITING).await == 0 {
-        assert!(!waiting.is_finished(), "the change did not wait for the deletion");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    wait_for_lock_waits(&fixture, 1).await;
     deleting.batch_execute("COMMIT").await.unwrap();
 
     assert!(matches!(waiting.await.unwrap(), Err(CommitError::Stale)));
